@@ -128,7 +128,7 @@ func (f *fixture) fill(b *testing.B, n int) {
 			Remote: abi.AddrOf(outside.ip4), Ifindex: uint32(f.alice.index), LocalPort: uint16(i), RemotePort: uint16(i >> 16), Protocol: unix.IPPROTO_TCP, Family: 4,
 		}
 		connections[i] = abi.Connection{
-			Local: abi.AddrOf(f.alice.ip4), Generation: 1, Expires: ticks(b) + 3600, Id: f.alice.id, Charged: f.alice.id, Path: abi.PathStack,
+			Local: abi.AddrOf(f.alice.ip4), Generation: 1, Expires: ticks(b) + 8000, Id: f.alice.id, Charged: f.alice.id, Path: abi.PathStack,
 		}
 	}
 	if _, err := f.objects.Connections.BatchUpdate(keys, connections, nil); err != nil {

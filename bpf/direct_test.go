@@ -256,6 +256,56 @@ func (f *remoteFixture) restrict(t testing.TB, egress, ingress uint32) {
 	}
 }
 
+// TestRevokedConnectionIsKept: a policy revokes an open connection. Its entry stays as long as either end sends segments, so that these stay denied. A SYN does
+// not prolong it.
+func TestRevokedConnectionIsKept(t *testing.T) {
+	f := newRemoteFixture(t)
+	byStack := func(flags func(*layers.TCP)) uint32 {
+		a, c := f.ends()
+		frame := f.conversation().frame(f.alice.hostMAC, f.alice.mac, c, a, flags)
+		return f.runFrom(t, f.objects.ToPod, f.alice, skBuff{IngressIfindex: uint32(f.eve.index)}, frame)
+	}
+	direct := func(flags func(*layers.TCP)) uint32 { got, _ := f.in(t, f.eve, flags); return got }
+	sent := func(flags func(*layers.TCP)) uint32 { got, _ := f.out(t, flags); return got }
+	for name, row := range map[string]struct {
+		first, answer, revoked func(func(*layers.TCP)) uint32
+		egress, ingress        uint32
+	}{
+		"the pod sends":                     {sent, direct, sent, denied, open},
+		"the pod gets":                      {direct, sent, direct, open, denied},
+		"the pod gets, by the node's stack": {byStack, sent, byStack, open, denied},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f.reset(t)
+			loadConntrack(t, f.netns)
+			f.restrict(t, open, open)
+			row.first(syn)
+			row.answer(synACK)
+			f.restrict(t, row.egress, row.ingress)
+			left := func(flags func(*layers.TCP)) uint32 {
+				for key, c := range f.connections(t) {
+					c.Expires = ticks(t) + 5
+					if err := f.objects.Connections.Put(key, c); err != nil {
+						t.Fatal(err)
+					}
+				}
+				wantVerdict(t, "after the policy", row.revoked(flags), dropped)
+				for _, c := range f.connections(t) {
+					return c.Expires - ticks(t)
+				}
+				t.Fatal("the entry is gone")
+				return 0
+			}
+			if got := left(ack); got < 7990 {
+				t.Errorf("after a denied segment the entry lasts for %d s", got)
+			}
+			if got := left(syn); got > 5 {
+				t.Errorf("after a denied SYN the entry lasts for %d s", got)
+			}
+		})
+	}
+}
+
 // TestDirectPolicy: from_pod decides what the pod may open, from_uplink what may be opened to it, and both decide again when
 // a policy changes. Answers pass.
 func TestDirectPolicy(t *testing.T) {

@@ -164,8 +164,10 @@ int from_pod(struct __sk_buff *ctx)
 		return verdict;
 	}
 	reason = connection_decide_again(ctx, &pkt, &key, &flow, own, &c);
-	if (reason)
+	if (reason) {
+		connection_touch_denied(own, &flow, now);
 		goto drop;
+	}
 	if (is_unanswered(&c, &flow))
 		own->path = c.path = PATH_STACK;
 	connection_note_outgoing(own, &key, &flow, now);
@@ -222,6 +224,8 @@ int to_pod(struct __sk_buff *ctx)
 		reason = incoming_hit(ctx, &flow, &key, own, &c);
 		if (!reason)
 			reason = connection_note_incoming(ctx, own, &key, &flow, now);
+		else
+			connection_touch_denied(own, &flow, now);
 	}
 	if (reason == DROP_PROXY && ends_direct(ctx, &pkt, &flow))
 		reason = DROP_NONE;

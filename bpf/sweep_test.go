@@ -110,11 +110,11 @@ func TestTimeouts(t *testing.T) {
 		want    uint32 // ticks
 	}{
 		{"half open", false, []packet{{from: "alice", flags: syn}}, 60},
-		{"answered", false, []packet{{from: "alice", flags: syn}, {from: "bob", flags: synACK}}, 3600},
-		{"one side has closed", false, []packet{{from: "alice", flags: syn}, {from: "bob", flags: synACK}, {from: "alice", flags: fin}}, 3600},
+		{"answered", false, []packet{{from: "alice", flags: syn}, {from: "bob", flags: synACK}}, 8000},
+		{"one side has closed", false, []packet{{from: "alice", flags: syn}, {from: "bob", flags: synACK}, {from: "alice", flags: fin}}, 8000},
 		{"both have closed", false, []packet{{from: "alice", flags: syn}, {from: "bob", flags: synACK}, {from: "alice", flags: fin}, {from: "bob", flags: fin}}, 10},
 		{"reset by the server", false, []packet{{from: "alice", flags: syn}, {from: "bob", flags: rst}}, 10},
-		{"through the stack, answered", false, []packet{{from: "bob by stack", flags: syn}, {from: "alice", flags: synACK}}, 3600},
+		{"through the stack, answered", false, []packet{{from: "bob by stack", flags: syn}, {from: "alice", flags: synACK}}, 8000},
 		{"through the stack, closed", false, []packet{{from: "bob by stack", flags: syn}, {from: "alice", flags: fin}, {from: "bob by stack", flags: fin}}, 10},
 		{"a datagram", true, []packet{{from: "alice", flags: datagram}}, 30},
 		{"datagrams both ways", true, []packet{{from: "alice", flags: datagram}, {from: "bob", flags: datagram}}, 120},

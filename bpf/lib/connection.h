@@ -37,7 +37,7 @@ struct {
 #define E2BIG 7 /* no room in a map */
 
 /* How long an entry lasts after the last packet, in ticks: see CONNECTION_TICK_SHIFT. */
-#define LIFETIME_TCP 3600
+#define LIFETIME_TCP 8000 /* more than the 2 h after which TCP sends a keepalive: RFC 1122, section 4.2.3.6 */
 #define LIFETIME_TCP_HALF_OPEN 60
 #define LIFETIME_TCP_CLOSED 10
 #define LIFETIME_UDP 120 /* and of other protocols */
@@ -210,6 +210,16 @@ static __always_inline void connection_touch(struct connection *c, __u8 protocol
 	expires = now + connection_lifetime(c, protocol);
 	if (c->expires != expires)
 		c->expires = expires;
+}
+
+/*
+ * connection_touch_denied extends the life of an entry for a packet that policy denies, as long as either side sends: without the entry,
+ * policy would not know who has opened the connection.
+ */
+static __always_inline void connection_touch_denied(struct connection *c, const struct flow *flow, __u32 now)
+{
+	if ((flow->flags & (FLOW_FOLLOWS | FLOW_ERROR)) == FLOW_FOLLOWS)
+		connection_touch(c, flow->protocol, 0, now);
 }
 
 /* key_outgoing fills in the key of a packet that the pod sends. */

@@ -4,6 +4,7 @@
  * the node's conntrack, and take the ports that others are masqueraded to. The first DENIED_PER_TICK denied requests of a pod
  * in a tick keep their entries, which the agent reads. The entries of further requests are removed. Conntrack can do so for
  * TCP and UDP only: from_pod drops the pod's packets of other protocols, without an entry in connections, until the tick ends.
+ * A packet that passes only as a reply of a connection that nothing knows counts as a denied request: see decide_stack.
  */
 #pragma once
 
@@ -44,19 +45,26 @@ static __always_inline _Bool denies_often(__u32 id, const struct flow *flow, __u
 	return d && d->tick == now && d->used >= DENIED_PER_TICK;
 }
 
-/* denied_note handles a packet that went through the stack and is denied. id is the pod that sent it, or NO_ENDPOINT. */
-static __always_inline void denied_note(struct __sk_buff *ctx, const struct packet *pkt, const struct flow *flow, __u32 id, __u32 now)
+/* denied_count counts a denied request of a pod. It returns whether it was one too many in this tick. */
+static __always_inline _Bool denied_count(__u32 id, __u32 now)
 {
 	struct denied_count *d = bpf_map_lookup_elem(&denied_counts, &id);
 
 	if (!d)
-		return;
+		return 0;
 	if (d->tick != now) {
 		d->tick = now;
 		d->used = 0;
 	}
-	if (d->used < DENIED_PER_TICK)
-		__sync_fetch_and_add(&d->used, 1);
-	else if (flow->flags & FLOW_TRACKED && !(flow->flags & FLOW_ERROR))
+	if (d->used >= DENIED_PER_TICK)
+		return 1;
+	__sync_fetch_and_add(&d->used, 1);
+	return 0;
+}
+
+/* denied_note handles a packet that went through the stack and is denied. id is the pod that sent it, or NO_ENDPOINT. */
+static __always_inline void denied_note(struct __sk_buff *ctx, const struct packet *pkt, const struct flow *flow, __u32 id, __u32 now)
+{
+	if (denied_count(id, now) && flow->flags & FLOW_TRACKED && !(flow->flags & FLOW_ERROR))
 		conntrack_remove(ctx, pkt, flow);
 }

@@ -93,8 +93,10 @@ static __always_inline enum drop_reason from_uplink_hit(const struct connection_
 			own->path = c->path = PATH_STACK;
 			return DROP_NONE;
 		}
-		if (reason)
+		if (reason) {
+			connection_touch_denied(own, flow, now);
 			return reason;
+		}
 		connection_store(own, c);
 	}
 	if (!(flow->flags & FLOW_ERROR))

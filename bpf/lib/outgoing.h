@@ -9,6 +9,7 @@
 
 #include "connection.h"
 #include "conntrack.h"
+#include "denied.h"
 #include "entry.h"
 #include "flow.h"
 #include "policy.h"
@@ -30,11 +31,11 @@ static __always_inline enum drop_reason decide_past_stack(const struct connectio
 /*
  * decide_stack decides policy for a packet of a pod to the stack, if it is a reply. A request keeps STATE_OPENED_HERE
  * and is not decided yet. If conntrack does not know the connection, a packet with FLOW_FOLLOWS counts as a reply if
- * policy allows it as one. conntrack says who is behind an address of the node; if nobody is, the node has opened the
+ * policy allows it as one; if policy denies it as a request, only so many pass in a second. conntrack says who is behind an address of the node; if nobody is, the node has opened the
  * connection. A reset without data passes even if the connection needs the proxy by now, so that the other end hears of it.
  */
 static __always_inline enum drop_reason decide_stack(struct __sk_buff *ctx, const struct packet *pkt, const struct connection_key *key,
-						     struct connection *c, const struct flow *flow)
+						     struct connection *c, const struct flow *flow, __u32 now)
 {
 	struct connection_key real = *key;
 	_Bool restricted = policy_restricts(c->id);
@@ -55,6 +56,8 @@ static __always_inline enum drop_reason decide_stack(struct __sk_buff *ctx, cons
 	reason = connection_decide(&real, c, opened ? OPENED_BY_NODE : OPENED_BY_OTHER);
 	if (reason == DROP_PROXY && (only_resets(ctx, pkt, flow) || goes_to_proxy(ctx, &real, &c->local)))
 		reason = DROP_NONE;
+	if (!opened && !reason && is_denied(connection_decide(&real, c, OPENED_BY_POD)) && denied_count(c->id, now))
+		return DROP_DENIED_OFTEN;
 	if (!reason)
 		c->state = STATE_REPLIED | (c->state & STATE_GUESSED);
 	return opened ? reason : DROP_NONE;

@@ -141,7 +141,7 @@ static __always_inline enum drop_reason path_from_pod(struct __sk_buff *ctx, con
 	}
 	if (flow->flags & FLOW_ERROR)
 		return DROP_NONE;
-	reason = decide_stack(ctx, pkt, key, c, flow);
+	reason = decide_stack(ctx, pkt, key, c, flow, now);
 	if (!reason && !(flow->flags & FLOW_RESET) && !(to && !is_plain(ctx, pkt)) && usage_allows(c->id, 1))
 		connection_insert(key, c, now);
 	return reason;

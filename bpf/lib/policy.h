@@ -257,7 +257,7 @@ __noinline int connection_decide(const struct connection_key *key, const struct 
 }
 
 /*
- * connection_guess decides policy for a segment of a connection whose opener is unknown: its entry was lost, as after an hour without
+ * connection_guess decides policy for a segment of a connection whose opener is unknown: its entry was lost, as after two hours without
  * packets. The segment passes if policy lets one of the two sides open the connection, and none of them by way of the proxy: a wrong
  * guess would let its data bypass the proxy. sent says that the pod has sent the segment, by_other how the other side would have
  * opened the connection. It sets STATE_GUESSED and STATE_OPENED_HERE; with DROP_PROXY, STATE_OPENED_HERE if the proxy is for the pod's

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"net"
 	"net/netip"
 	"runtime"
 	"testing"
@@ -68,6 +69,20 @@ func TestOpenConnectionsInUse(t *testing.T) {
 	}
 	if got := used(a.endpoint.Addresses.IPv4); got[1] || got[2] {
 		t.Errorf("endpoint 2 has opened nothing: %v", got)
+	}
+	silent := netip.MustParseAddr("192.0.2.77")
+	must(t, a.Namespace.Do(func() error {
+		conn, err := net.Dial("udp", netip.AddrPortFrom(silent, 9).String())
+		if err != nil {
+			return err
+		}
+		defer conn.Close()
+		_, err = conn.Write([]byte("x"))
+		return err
+	}))
+	wantConnections(t, n, 5)
+	if got := used(silent); got[1] {
+		t.Error("what nothing has answered counts as a connection of endpoint 1")
 	}
 	must(t, n.step.Detach(t.Context(), a.endpoint, endpoint.DeleteConfig{}))
 	must(t, n.datapath.SweepConnections(t.Context()))

@@ -3,12 +3,16 @@ package datapath
 import (
 	"errors"
 	"fmt"
+	"math/bits"
 	"strings"
 
 	"github.com/vishvananda/netlink"
 
 	"porin.dev/porin/bpf/abi"
+	"porin.dev/porin/cells/datapath/loader"
 	"porin.dev/porin/cells/doctor"
+	"porin.dev/porin/cells/policy/engine"
+	"porin.dev/porin/cells/policy/model"
 	"porin.dev/porin/internal/firewall"
 	"porin.dev/porin/internal/nl"
 )
@@ -34,8 +38,8 @@ func (d *Datapath) firewallFindings() ([]doctor.Finding, error) {
 	}}, err
 }
 
-// unanswered counts the connections that endpoints have opened through the node's stack to other addresses than the node's own. It is 0 if one of them is
-// answered.
+// unanswered counts the connections that endpoints have opened through the node's stack to other addresses than the node's own, where their egress policy
+// allows these. It is 0 if one of them is answered.
 func (d *Datapath) unanswered() (count int, err error) {
 	addrs, err := nl.Dump(func() ([]netlink.Addr, error) { return d.links.handle.AddrList(nil, netlink.FAMILY_ALL) })
 	if err != nil {
@@ -54,7 +58,10 @@ func (d *Datapath) unanswered() (count int, err error) {
 			case c.State&abi.StateReplied != 0:
 				answered = true
 			default:
-				count++
+				verdict, err := policyMaps((*loader.Maps)(m)).Egress(c.Id, key.Remote.IP(), model.Protocol(key.Protocol), bits.ReverseBytes16(key.RemotePort))
+				if err == nil && verdict != engine.ValueDeny {
+					count++
+				}
 			}
 		})
 	})

@@ -3,6 +3,7 @@ package e2e
 import (
 	"net"
 	"net/netip"
+	"os/exec"
 	"strconv"
 	"strings"
 	"testing"
@@ -28,6 +29,11 @@ spec:
 `)
 	server := netip.AddrPortFrom(testutil.OutsideIPv4, 8080)
 	respond(t, r.node.Fabric.Namespace, "outside", server)
+	if err := r.node.Fabric.Do(func() error { // a firewall before the server, which answers nothing
+		return exec.Command("nft", "add table ip fw; add chain ip fw in { type filter hook prerouting priority 0; }; add rule ip fw in th dport 8081 drop").Run()
+	}); err != nil {
+		t.Fatal(err)
+	}
 	room, err := strconv.Atoi(strings.TrimSpace(onNode(t, r.node, "", "sysctl", "-n", "net.netfilter.nf_conntrack_max")))
 	if err != nil {
 		t.Fatal(err)
@@ -50,6 +56,10 @@ spec:
 			ip := ip(layers.IPProtocolTCP)
 			_ = h.SetNetworkLayerForChecksum(ip)
 			return w.frame(w.eth(layers.EthernetTypeIPv4), ip, h)
+		}},
+		{"chunks of SCTP", 20_000, func(i uint16) []byte {
+			h := &layers.SCTP{SrcPort: layers.SCTPPort(i), DstPort: 8081, VerificationTag: 7}
+			return w.frame(w.eth(layers.EthernetTypeIPv4), ip(layers.IPProtocolSCTP), h, gopacket.Payload{4, 0, 0, 8, 0, 1, 0, 4})
 		}},
 		{"datagrams", 20_000, func(i uint16) []byte {
 			h := &layers.UDP{SrcPort: layers.UDPPort(i), DstPort: 8080}

@@ -38,6 +38,31 @@ func TestFirewallDropsForwarded(t *testing.T) {
 	}
 }
 
+// TestFirewallAndPolicy: a firewall with policy drop accepts pods, and a policy denies all that the only pod sends. The doctor does not blame the firewall.
+func TestFirewallAndPolicy(t *testing.T) {
+	r := newRig(t, "--masquerade=both")
+	p := r.labelled("p", "p")
+	server := netip.AddrPortFrom(testutil.OutsideIPv4, 8080)
+	respond(t, r.node.Fabric.Namespace, "outside", server)
+	onNode(t, r.node, "", "nft", `add table ip filter
+		add chain ip filter FORWARD { type filter hook forward priority 0; policy drop; }
+		add rule ip filter FORWARD iifname por* accept
+		add rule ip filter FORWARD oifname por* accept`)
+	r.applyPolicy(`
+apiVersion: networking.k8s.io/v1
+kind: NetworkPolicy
+metadata: {name: p, namespace: shop}
+spec: {podSelector: {matchLabels: {app: p}}, policyTypes: [Egress]}
+`)
+	if conn, err := connectFrom(p.Namespace, server, unreachable); err == nil {
+		conn.Close()
+		t.Fatal("policy denies nothing")
+	}
+	if found := r.forwardingFindings(); len(found) > 0 {
+		t.Errorf("the doctor finds %+v", found)
+	}
+}
+
 func (r *rig) forwardingFindings() (found []v1.Finding) {
 	r.Helper()
 	for _, f := range r.answered().Findings {
