@@ -47,6 +47,10 @@ type Connections interface {
 const (
 	// maxDomainAddresses bounds the addresses that rules for names select. Each takes a range in the datapath, which has room for four times as many.
 	maxDomainAddresses = 16384
+	// leastAddresses is how many addresses of names an endpoint keeps, whatever others need. What is above that and its equal part goes when there is no room.
+	leastAddresses = maxDomainAddresses / 256
+	// evictedAtOnce is how many addresses more than needed go at once, as it takes a while to find them.
+	evictedAtOnce = 256
 	// expireInterval is how often expired addresses are removed, and renewed lifetimes saved.
 	expireInterval = 5 * time.Second
 	// saveDelay is the time in which changes are collected before they are saved.
@@ -264,8 +268,6 @@ func (n *Names) follow(rules []model.DNSRule) []engine.DomainChange {
 	if added {
 		n.onScopeChange()
 	}
-	taken, revision := n.known.Take()
-	n.takenRevision = revision
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	changes := map[model.DNSRule]*engine.DomainChange{}
@@ -275,21 +277,26 @@ func (n *Names) follow(rules []model.DNSRule) []engine.DomainChange {
 		}
 		return changes[rule]
 	}
-	for _, c := range taken {
-		if rule, ok := n.rules[c.Selection]; ok { // else it is one of peek
-			for _, addr := range c.Removed {
-				if n.drop(rule, addr) {
-					of(rule).Remove = append(of(rule).Remove, addr)
+	take := func() {
+		var taken []names.Change
+		taken, n.takenRevision = n.known.Take()
+		for _, c := range taken {
+			if rule, ok := n.rules[c.Selection]; ok { // else it is one of peek
+				for _, addr := range c.Removed {
+					if n.drop(rule, addr) {
+						of(rule).Remove = append(of(rule).Remove, addr)
+					}
+				}
+				for _, addr := range c.Added {
+					n.leaveOut(rule, addr)
 				}
 			}
 		}
 	}
-	for _, c := range taken {
-		if rule, ok := n.rules[c.Selection]; ok {
-			for _, addr := range c.Added {
-				n.leaveOut(rule, addr)
-			}
-		}
+	take()
+	if missing := len(n.count) + len(n.leftOut) - n.room; missing > 0 && len(n.leftOut) > 0 {
+		n.known.Evict(missing+evictedAtOnce, n.room, leastAddresses)
+		take()
 	}
 	for addr, rules := range n.leftOut {
 		if n.count[addr] == 0 && len(n.count) >= n.room {

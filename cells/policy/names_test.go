@@ -226,6 +226,39 @@ func TestNamesLimit(t *testing.T) {
 	})
 }
 
+// TestNamesFairPart: two pods fill the room for addresses. A third pod gets its part of it, and they keep theirs.
+func TestNamesFairPart(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := servingNode(t, "")
+		n.queue.names.room = 8 * leastAddresses
+		n.put(t, webTo("names", "*"))
+		const third = 3
+		ask := func(id, count int) (failed int) {
+			asking := pod(id, "web")
+			n.attach(t, asking)
+			for i := range count {
+				if n.learn(t, asking, fmt.Sprintf("n%d.example", i), fmt.Sprintf("192.%d.%d.%d", id, i/256, i%256)) != nil {
+					failed++
+				}
+			}
+			return failed
+		}
+		ask(1, 10*leastAddresses)
+		ask(2, leastAddresses)
+		if failed := ask(third, 2*leastAddresses); failed > 0 {
+			t.Errorf("the third pod got no answer %d times of %d", failed, 2*leastAddresses)
+		}
+		has := map[uint16]int{}
+		for _, l := range n.queue.names.known.List() {
+			has[l.Endpoint] += len(l.Addresses)
+		}
+		if has[1] < leastAddresses || has[2] < leastAddresses || has[third] != 2*leastAddresses {
+			t.Errorf("the pods have %v addresses, want at least %d, and %d of the third one", has, leastAddresses, 2*leastAddresses)
+		}
+		n.reaches(t, pod(third, "web"), "at the end", []string{"192.3.0.1", "192.3.0.127"}, "192.3.0.1", "192.3.0.127")
+	})
+}
+
 // TestNamesRoomOfPolicy: what a policy leaves room for when it goes is written.
 func TestNamesRoomOfPolicy(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
