@@ -55,6 +55,8 @@ const (
 	expireInterval = 5 * time.Second
 	// saveDelay is the time in which changes are collected before they are saved.
 	saveDelay = 200 * time.Millisecond
+	// savePause is how long no write begins after one, in times that it took: what is written may be tens of megabytes.
+	savePause = 10
 	// namesFile is the file of names, in [Config.Dir].
 	namesFile = "names"
 )
@@ -69,7 +71,8 @@ type Names struct {
 	task  *task.Task
 	room  int
 
-	expired time.Time // when round removed expired addresses last
+	expired   time.Time // when round removed expired addresses last
+	saveAfter time.Time // when round may save again
 
 	// The queue sets these before anything is learned.
 	view    *View
@@ -210,14 +213,20 @@ func (n *Names) round(ctx context.Context) error {
 	select {
 	case <-ctx.Done():
 		return ctx.Err() // the queue saves when it stops
-	case <-time.After(saveDelay):
+	case <-time.After(min(max(saveDelay, time.Until(n.saveAfter)), expireInterval)):
 	}
 	if now := time.Now(); now.Sub(n.expired) >= expireInterval {
 		n.expired = now
 		n.known.Expire()
 		n.writeChanges()
 	}
-	return n.save()
+	begin := time.Now()
+	if begin.Before(n.saveAfter) {
+		return nil
+	}
+	err := n.save()
+	n.saveAfter = time.Now().Add(savePause * time.Since(begin))
+	return err
 }
 
 // load adds the addresses that a previous agent has saved for the endpoints. If the file cannot be read, pods have to ask again.

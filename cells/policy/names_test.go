@@ -24,6 +24,7 @@ import (
 	"porin.dev/porin/cells/policy/model"
 	"porin.dev/porin/cells/policy/names"
 	"porin.dev/porin/cells/supervisor"
+	"porin.dev/porin/internal/testutil"
 )
 
 // webTo is a policy: pods of app web reach the names of a pattern at port 80, and nothing else.
@@ -399,6 +400,39 @@ func TestNamesOutliveKill(t *testing.T) {
 			t.Errorf("the file has %q; want the second address, too", second)
 		}
 	})
+}
+
+// TestNamesSaveSlow: after a slow write of the file, the next one waits ten times as long.
+func TestNamesSaveSlow(t *testing.T) {
+	dir := t.TempDir()
+	n := startQueue(t, NewQueue(engine.Config{}, newFakeKernel(), nil, NewNames(Config{Dir: dir}, nil, quiet), quiet), dir, nil)
+	n.kernel = n.queue.enforcer.(*fakeKernel)
+	n.prune(t)
+	web := pod(1, "web")
+	n.attach(t, web)
+	saved := func(addr string) error {
+		text, err := os.ReadFile(filepath.Join(dir, namesFile))
+		if err == nil && !bytes.Contains(text, []byte(addr)) {
+			err = fmt.Errorf("the file has %q, want %s", text, addr)
+		}
+		return err
+	}
+	n.queue.names.saving.Lock()
+	err := n.learn(t, web, "www.example", "192.0.2.1")
+	time.Sleep(2 * saveDelay)
+	n.queue.names.saving.Unlock()
+	if err != nil {
+		t.Fatal(err)
+	}
+	testutil.Eventually(t, func() error { return saved("192.0.2.1") })
+	if err := n.learn(t, web, "www.example", "192.0.2.2"); err != nil {
+		t.Fatal(err)
+	}
+	time.Sleep(4 * saveDelay)
+	if saved("192.0.2.2") == nil {
+		t.Error("the next write did not wait")
+	}
+	testutil.Eventually(t, func() error { return saved("192.0.2.2") })
 }
 
 // TestDiffWithNames: proposed rules select what is known of names.
