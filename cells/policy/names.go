@@ -47,15 +47,15 @@ type Connections interface {
 const (
 	// maxDomainAddresses bounds the addresses that rules for names select. Each takes a range in the datapath, which has room for four times as many.
 	maxDomainAddresses = 16384
-	// leastAddresses is how many addresses of names an endpoint keeps, whatever others need. What is above that and its equal part goes when there is no room.
+	// leastAddresses of names are left to each endpoint, whatever others need.
 	leastAddresses = maxDomainAddresses / 256
-	// evictedAtOnce is how many addresses more than needed go at once, as it takes a while to find them.
+	// evictedAtOnce more addresses than needed are evicted: to find the largest endpoint takes a while.
 	evictedAtOnce = 256
 	// expireInterval is how often expired addresses are removed, and renewed lifetimes saved.
 	expireInterval = 5 * time.Second
 	// saveDelay is the time in which changes are collected before they are saved.
 	saveDelay = 200 * time.Millisecond
-	// savePause is how long no write begins after one, in times that it took: what is written may be tens of megabytes.
+	// savePause times the duration of a write passes before the next one: the file may have tens of megabytes.
 	savePause = 10
 	// namesFile is the file of names, in [Config.Dir].
 	namesFile = "names"

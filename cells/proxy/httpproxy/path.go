@@ -29,7 +29,7 @@ const maxWork = 256 << 10
 // readings returns all paths, each with the query, that servers may read an ambiguous path as. It returns nil for other paths. A path is
 // ambiguous if it has backslashes, empty segments, segments "." or ".." (before or after decoding), control characters, or invalid UTF-8.
 // An encoded slash alone does not make it ambiguous. Where ".." leads depends on which segments a server sees, so there is a reading for
-// each combination of the forms that the path has, of the whole path and of the part before the first NUL. ok is false if that is too much.
+// each combination of forms in the path, of the whole path and of the part before the first NUL. ok is false if that is too much.
 func readings(target string) (all []string, ok bool) {
 	path, query := target, ""
 	if i := strings.IndexByte(target, '?'); i >= 0 {

@@ -40,7 +40,7 @@ func asJava(p string) (string, error) {
 	return strings.Join(out, "/"), err
 }
 
-// TestPathsOfModelServers tries all paths made of a few parts: a path that a rule lets pass is one that the rule matches also as a server reads it.
+// TestPathsOfModelServers tries all paths made of a few parts: if a rule lets a path pass, the rule also matches what a server reads.
 func TestPathsOfModelServers(t *testing.T) {
 	rules, err := Compile([]model.HTTPRule{{Path: "/a/b/.*"}})
 	if err != nil {

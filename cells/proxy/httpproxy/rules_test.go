@@ -72,7 +72,7 @@ func TestDecide(t *testing.T) {
 	}
 }
 
-// TestDecideHeadersOfHTTP2 has a header with an underscore beside the one that a rule names.
+// TestDecideHeadersOfHTTP2 has a header with an underscore beside the header of a rule.
 func TestDecideHeadersOfHTTP2(t *testing.T) {
 	rules, err := Compile([]model.HTTPRule{{Headers: []model.HTTPHeader{{Name: "X-Role", Value: "user"}}}})
 	if err != nil {
