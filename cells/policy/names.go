@@ -47,10 +47,16 @@ type Connections interface {
 const (
 	// maxDomainAddresses bounds the addresses that rules for names select. Each takes a range in the datapath, which has room for four times as many.
 	maxDomainAddresses = 16384
+	// leastAddresses of names are left to each endpoint, whatever others need.
+	leastAddresses = maxDomainAddresses / 256
+	// evictedAtOnce more addresses than needed are evicted: to find the largest endpoint takes a while.
+	evictedAtOnce = 256
 	// expireInterval is how often expired addresses are removed, and renewed lifetimes saved.
 	expireInterval = 5 * time.Second
 	// saveDelay is the time in which changes are collected before they are saved.
 	saveDelay = 200 * time.Millisecond
+	// savePause times the duration of a write passes before the next one: the file may have tens of megabytes.
+	savePause = 10
 	// namesFile is the file of names, in [Config.Dir].
 	namesFile = "names"
 )
@@ -65,7 +71,8 @@ type Names struct {
 	task  *task.Task
 	room  int
 
-	expired time.Time // when round removed expired addresses last
+	expired   time.Time // when round removed expired addresses last
+	saveAfter time.Time // when round may save again
 
 	// The queue sets these before anything is learned.
 	view    *View
@@ -206,14 +213,20 @@ func (n *Names) round(ctx context.Context) error {
 	select {
 	case <-ctx.Done():
 		return ctx.Err() // the queue saves when it stops
-	case <-time.After(saveDelay):
+	case <-time.After(min(max(saveDelay, time.Until(n.saveAfter)), expireInterval)):
 	}
 	if now := time.Now(); now.Sub(n.expired) >= expireInterval {
 		n.expired = now
 		n.known.Expire()
 		n.writeChanges()
 	}
-	return n.save()
+	begin := time.Now()
+	if begin.Before(n.saveAfter) {
+		return nil
+	}
+	err := n.save()
+	n.saveAfter = time.Now().Add(savePause * time.Since(begin))
+	return err
 }
 
 // load adds the addresses that a previous agent has saved for the endpoints. If the file cannot be read, pods have to ask again.
@@ -264,8 +277,6 @@ func (n *Names) follow(rules []model.DNSRule) []engine.DomainChange {
 	if added {
 		n.onScopeChange()
 	}
-	taken, revision := n.known.Take()
-	n.takenRevision = revision
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	changes := map[model.DNSRule]*engine.DomainChange{}
@@ -275,21 +286,26 @@ func (n *Names) follow(rules []model.DNSRule) []engine.DomainChange {
 		}
 		return changes[rule]
 	}
-	for _, c := range taken {
-		if rule, ok := n.rules[c.Selection]; ok { // else it is one of peek
-			for _, addr := range c.Removed {
-				if n.drop(rule, addr) {
-					of(rule).Remove = append(of(rule).Remove, addr)
+	take := func() {
+		var taken []names.Change
+		taken, n.takenRevision = n.known.Take()
+		for _, c := range taken {
+			if rule, ok := n.rules[c.Selection]; ok { // else it is one of peek
+				for _, addr := range c.Removed {
+					if n.drop(rule, addr) {
+						of(rule).Remove = append(of(rule).Remove, addr)
+					}
+				}
+				for _, addr := range c.Added {
+					n.leaveOut(rule, addr)
 				}
 			}
 		}
 	}
-	for _, c := range taken {
-		if rule, ok := n.rules[c.Selection]; ok {
-			for _, addr := range c.Added {
-				n.leaveOut(rule, addr)
-			}
-		}
+	take()
+	if missing := len(n.count) + len(n.leftOut) - n.room; missing > 0 && len(n.leftOut) > 0 {
+		n.known.Evict(missing+evictedAtOnce, n.room, leastAddresses)
+		take()
 	}
 	for addr, rules := range n.leftOut {
 		if n.count[addr] == 0 && len(n.count) >= n.room {

@@ -24,6 +24,7 @@ import (
 	"porin.dev/porin/cells/policy/model"
 	"porin.dev/porin/cells/policy/names"
 	"porin.dev/porin/cells/supervisor"
+	"porin.dev/porin/internal/testutil"
 )
 
 // webTo is a policy: pods of app web reach the names of a pattern at port 80, and nothing else.
@@ -226,6 +227,39 @@ func TestNamesLimit(t *testing.T) {
 	})
 }
 
+// TestNamesFairPart: two pods fill the room for addresses. A third pod gets its part of it, and they keep theirs.
+func TestNamesFairPart(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := servingNode(t, "")
+		n.queue.names.room = 8 * leastAddresses
+		n.put(t, webTo("names", "*"))
+		const third = 3
+		ask := func(id, count int) (failed int) {
+			asking := pod(id, "web")
+			n.attach(t, asking)
+			for i := range count {
+				if n.learn(t, asking, fmt.Sprintf("n%d.example", i), fmt.Sprintf("192.%d.%d.%d", id, i/256, i%256)) != nil {
+					failed++
+				}
+			}
+			return failed
+		}
+		ask(1, 10*leastAddresses)
+		ask(2, leastAddresses)
+		if failed := ask(third, 2*leastAddresses); failed > 0 {
+			t.Errorf("the third pod got no answer %d times of %d", failed, 2*leastAddresses)
+		}
+		has := map[uint16]int{}
+		for _, l := range n.queue.names.known.List() {
+			has[l.Endpoint] += len(l.Addresses)
+		}
+		if has[1] < leastAddresses || has[2] < leastAddresses || has[third] != 2*leastAddresses {
+			t.Errorf("the pods have %v addresses, want at least %d, and %d of the third one", has, leastAddresses, 2*leastAddresses)
+		}
+		n.reaches(t, pod(third, "web"), "at the end", []string{"192.3.0.1", "192.3.0.127"}, "192.3.0.1", "192.3.0.127")
+	})
+}
+
 // TestNamesRoomOfPolicy: what a policy leaves room for when it goes is written.
 func TestNamesRoomOfPolicy(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -366,6 +400,39 @@ func TestNamesOutliveKill(t *testing.T) {
 			t.Errorf("the file has %q; want the second address, too", second)
 		}
 	})
+}
+
+// TestNamesSaveSlow: after a slow write of the file, the next one waits ten times as long.
+func TestNamesSaveSlow(t *testing.T) {
+	dir := t.TempDir()
+	n := startQueue(t, NewQueue(engine.Config{}, newFakeKernel(), nil, NewNames(Config{Dir: dir}, nil, quiet), quiet), dir, nil)
+	n.kernel = n.queue.enforcer.(*fakeKernel)
+	n.prune(t)
+	web := pod(1, "web")
+	n.attach(t, web)
+	saved := func(addr string) error {
+		text, err := os.ReadFile(filepath.Join(dir, namesFile))
+		if err == nil && !bytes.Contains(text, []byte(addr)) {
+			err = fmt.Errorf("the file has %q, want %s", text, addr)
+		}
+		return err
+	}
+	n.queue.names.saving.Lock()
+	err := n.learn(t, web, "www.example", "192.0.2.1")
+	time.Sleep(2 * saveDelay)
+	n.queue.names.saving.Unlock()
+	if err != nil {
+		t.Fatal(err)
+	}
+	testutil.Eventually(t, func() error { return saved("192.0.2.1") })
+	if err := n.learn(t, web, "www.example", "192.0.2.2"); err != nil {
+		t.Fatal(err)
+	}
+	time.Sleep(4 * saveDelay)
+	if saved("192.0.2.2") == nil {
+		t.Error("the next write did not wait")
+	}
+	testutil.Eventually(t, func() error { return saved("192.0.2.2") })
 }
 
 // TestDiffWithNames: proposed rules select what is known of names.

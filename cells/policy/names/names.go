@@ -281,6 +281,41 @@ func (n *Names) makeRoom(e *endpoint, l *lookup, first uint64) bool {
 	return true
 }
 
+// Evict drops up to count addresses of names in selections from the endpoint that has most of them. The oldest go first. The endpoint keeps at
+// least that many, and its equal part of room.
+func (n *Names) Evict(count, room, least int) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	var largest *endpoint
+	most := max(least, room/max(1, len(n.endpoints)))
+	keep := most
+	for _, e := range n.endpoints {
+		selected := 0
+		for _, l := range e.names {
+			if len(l.name.selections) > 0 {
+				selected += len(l.leases)
+			}
+		}
+		if selected > most {
+			largest, most = e, selected
+		}
+	}
+	if largest == nil {
+		return
+	}
+	count = min(count, most-keep)
+	for _, list := range []*list.List{&largest.order.fresh, &largest.order.held} {
+		for front := list.Front(); front != nil && count > 0; {
+			l := front.Value.(*lease)
+			if front = front.Next(); len(l.lookup.name.selections) > 0 {
+				count--
+				n.counts.EndpointLimit++
+				n.dropAndForget(l)
+			}
+		}
+	}
+}
+
 // drop drops an address. It expects the lock.
 func (n *Names) drop(l *lease) {
 	l.unlink()

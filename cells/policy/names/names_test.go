@@ -313,3 +313,22 @@ func TestRefresh(t *testing.T) {
 		}
 	})
 }
+
+// TestEvict takes addresses of names in selections from the endpoint with most, down to its part.
+func TestEvict(t *testing.T) {
+	n := newNames(t, nil)
+	s := n.Select(rules(t, "*.b"))
+	defer s.Close()
+	n.Learn(1, "x.a", []dnsname.Address{address("192.0.2.1", time.Hour)})
+	n.Learn(1, "x.b", []dnsname.Address{address("192.0.2.2", time.Hour), address("192.0.2.3", time.Hour), address("192.0.2.4", time.Hour)})
+	n.Learn(2, "x.b", []dnsname.Address{address("192.0.2.5", time.Hour)})
+	n.Evict(1, 4, 1)
+	n.Evict(0, 0, 0)
+	n.expectAddresses(t, 1, "x.b", "192.0.2.3", "192.0.2.4")
+	n.Evict(9, 4, 1) // each has its part, two
+	n.expectAddresses(t, 1, "x.b", "192.0.2.3", "192.0.2.4")
+	n.Evict(9, 0, 1)
+	n.expectAddresses(t, 1, "x.b", "192.0.2.4")
+	n.expectAddresses(t, 1, "x.a", "192.0.2.1")
+	n.expectAddresses(t, 2, "x.b", "192.0.2.5")
+}

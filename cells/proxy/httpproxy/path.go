@@ -2,48 +2,55 @@ package httpproxy
 
 import (
 	"bytes"
+	"math/bits"
 	"strings"
 	"unicode/utf8"
 )
 
 // form is a set of conversions that a server may do before it uses a path.
-type form uint8
+type form uint16
 
 const (
-	encodedSlash     form = 1 << iota // "%2F" separates segments
-	backslash                         // "\" separates segments
-	encodedBackslash                  // "%5C" separates segments
-	decoded                           // escapes are decoded, empty segments and control characters left out; "..;x" and ".. " are ".."
-	ambiguous                         // no conversion: resolve sets it if conversions change where the path leads
-	allForms         = ambiguous - 1
+	encodedSlash      form = 1 << iota // "%2F" separates segments
+	backslash                          // "\" separates segments
+	encodedBackslash                   // "%5C" separates segments
+	decoded                            // escapes are decoded
+	merged                             // empty segments are left out
+	parameters                         // what follows ";" is left out up to the next "/", before escapes are decoded
+	decodedParameters                  // what follows ";" or "%3B" is left out up to the end of the segment
+	lenient                            // control characters are left out, beside dots also blanks and invalid UTF-8; overlong UTF-8 is decoded
+	ambiguous                          // no conversion: resolve sets it if conversions change where the path leads
+	allForms          = ambiguous - 1
 )
 
-// maxAmbiguous limits the work for an ambiguous path, which has up to 32 readings.
-const maxAmbiguous = 8 << 10
+// maxWork limits the length of an ambiguous path multiplied by the number of its readings.
+const maxWork = 256 << 10
 
 // readings returns all paths, each with the query, that servers may read an ambiguous path as. It returns nil for other paths. A path is
 // ambiguous if it has backslashes, empty segments, segments "." or ".." (before or after decoding), control characters, or invalid UTF-8.
-// An encoded slash alone does not make it ambiguous. Where ".." leads depends on which characters separate segments, so there is a reading
-// for each combination of forms, of the whole path and of the part before the first NUL. ok is false if the path is too long.
+// An encoded slash alone does not make it ambiguous. Where ".." leads depends on which segments a server sees, so there is a reading for
+// each combination of forms in the path, of the whole path and of the part before the first NUL. ok is false if that is too much.
 func readings(target string) (all []string, ok bool) {
 	path, query := target, ""
 	if i := strings.IndexByte(target, '?'); i >= 0 {
 		path, query = target[:i], target[i:]
 	}
-	if !strings.Contains(path, "%") && !strings.Contains(path, `\`) && !strings.Contains(path, "//") && !strings.Contains(path, "/.") {
+	if !strings.ContainsAny(path, `%\`) && !strings.Contains(path, "//") && !strings.Contains(path, "/.") && !strings.Contains(path, "/;") {
 		return nil, true
 	}
 	var room [512]byte
 	_, seen := resolve(room[:0], path, allForms)
-	if seen&ambiguous == 0 {
+	_, seenWithParameters := resolve(room[:0], path, allForms&^(parameters|decodedParameters))
+	if seen |= seenWithParameters; seen&ambiguous == 0 {
 		return nil, true
 	}
-	if len(path) > maxAmbiguous {
+	seen = seen&allForms | decoded
+	if len(path)<<bits.OnesCount16(uint16(seen)) > maxWork {
 		return nil, false
 	}
 	for {
 		for how := range ambiguous {
-			if how&^(seen|decoded) == 0 {
+			if how&^seen == 0 {
 				b, _ := resolve(nil, path, how)
 				all = append(all, string(b)+query)
 			}
@@ -64,7 +71,7 @@ func resolve(b []byte, path string, how form) (_ []byte, seen form) {
 		var c byte
 		separator := form(0)
 		if n = 1; i < len(path) {
-			c, n = unescape(path[i:])
+			c, n = unescape(path[i:], how&lenient != 0)
 			switch {
 			case c == '/' && n > 1:
 				separator = encodedSlash
@@ -72,35 +79,44 @@ func resolve(b []byte, path string, how form) (_ []byte, seen form) {
 				separator = encodedBackslash
 			case c == '\\':
 				separator = backslash
+			case c == ';':
+				seen |= parameters | decodedParameters
 			}
 		}
+		control := c < ' ' || c == 0x7f
 		switch {
 		case i == len(path) || c == '/' && n == 1 || how&separator != 0:
-			var resolved bool
-			if b, resolved = resolveSegment(b, start, how, i == len(path)); resolved {
-				seen |= ambiguous
-			}
+			var special form
+			b, special = resolveSegment(b, start, how, i == len(path))
+			seen |= special
 			start = len(b)
-		case how&decoded == 0 || separator != 0:
+		case how&parameters != 0 && path[i] == ';':
+			if n = strings.IndexByte(path[i:], '/'); n < 0 {
+				n = len(path) - i
+			}
+		case how&decoded == 0 || separator != 0 || control && how&lenient == 0:
 			b = append(b, path[i:i+n]...)
-		case c < ' ' || c == 0x7f:
-			seen |= ambiguous
+		case control:
+			seen |= ambiguous | lenient
 		default:
 			b = append(b, c)
 		}
-		if seen |= separator; separator&^encodedSlash != 0 || n > 3 {
+		if seen |= separator; separator&^encodedSlash != 0 {
 			seen |= ambiguous
+		}
+		if n > 3 && path[i] == '%' {
+			seen |= ambiguous | lenient
 		}
 	}
 	if !utf8.Valid(b) {
-		seen |= ambiguous
+		seen |= ambiguous | lenient
 	}
 	return b, seen
 }
 
-// unescape returns the first character of path, decoded, and its length in path. For a character above ASCII it returns the first byte. An
-// ASCII character in an overlong UTF-8 encoding, which some servers accept, is decoded.
-func unescape(path string) (c byte, n int) {
+// unescape returns the first character of path, decoded, and its length in path. For a character above ASCII it returns the first byte. If
+// overlong is set, an ASCII character in an overlong UTF-8 encoding, which some servers accept, is decoded.
+func unescape(path string, overlong bool) (c byte, n int) {
 	if path[0] != '%' || len(path) < 3 {
 		return path[0], 1
 	}
@@ -121,50 +137,48 @@ func unescape(path string) (c byte, n int) {
 		}
 		value = value<<6 | uint(unhex(path[n+1])<<4|unhex(path[n+2]))&0x3f
 	}
-	if more > 0 && value < utf8.RuneSelf {
+	if overlong && more > 0 && value < utf8.RuneSelf {
 		return byte(value), n
 	}
 	return c, 3
 }
 
 // resolveSegment handles the end of the segment that begins at start: it appends a slash, unless the segment is the last one. It resolves
-// "." and "..", and reports whether it did so.
-func resolveSegment(b []byte, start int, how form, last bool) (_ []byte, resolved bool) {
+// empty segments, "." and "..". seen has the forms that make a difference for such a segment.
+func resolveSegment(b []byte, start int, how form, last bool) (_ []byte, seen form) {
 	name := b[start:]
-	if how&decoded != 0 {
-		name = bareDots(name)
+	if how&decodedParameters != 0 {
+		name, _, _ = bytes.Cut(name, []byte{';'})
+		b = b[:start+len(name)]
+	}
+	if how&lenient != 0 {
+		if dots, ok := onlyDots(name); ok && len(dots) != len(name) {
+			name, seen = dots, lenient
+		}
 	}
 	switch {
-	case string(name) == ".", len(name) == 0 && !last && start > 0 && how&decoded != 0:
-		return b[:start], true
+	case len(name) == 0 && !last && start > 0 && how&merged != 0:
+		return b[:start], seen | ambiguous | merged
+	case string(name) == ".":
+		return b[:start], seen | ambiguous
 	case string(name) == "..":
 		if b = b[:start]; start > 1 {
 			b = b[:bytes.LastIndexByte(b[:start-1], '/')+1]
 		}
-		return b, true
+		return b, seen | ambiguous
 	case !last:
 		b = append(b, '/')
 	}
-	return b, false
+	return b, 0
 }
 
-// bareDots returns the dots of a name that has nothing else but blanks, invalid UTF-8 and a part after a semicolon, which some servers
-// leave out. It returns any other name as it is.
-func bareDots(name []byte) []byte {
-	dots, valid := 0, utf8.Valid(name)
+// onlyDots returns the dots of a name. ok is false if it has anything but dots, blanks and invalid UTF-8.
+func onlyDots(name []byte) (dots []byte, ok bool) {
+	valid := utf8.Valid(name)
 	for _, c := range name {
-		switch {
-		case c == '.':
-			dots++
-		case c == ';' && dots > 0:
-			return []byte("...")[:min(dots, 3)]
-		case c == ' ' || c >= utf8.RuneSelf && !valid:
-		default:
-			return name
+		if c != '.' && c != ' ' && (c < utf8.RuneSelf || valid) {
+			return nil, false
 		}
 	}
-	if dots == 0 {
-		return name
-	}
-	return []byte("...")[:min(dots, 3)]
+	return []byte("...")[:min(bytes.Count(name, []byte{'.'}), 3)], true
 }

@@ -96,21 +96,43 @@ func (u *rule) matches(r *Request) bool {
 }
 
 // has looks among the headers that are forwarded. A value counts if the header is there once: of several, servers take the first or the last one, or join them.
+// It counts for nothing beside a header that servers may take for it.
 func (r *Request) has(want *model.HTTPHeader) bool {
 	found, equal := 0, false
 	for i := range r.headers {
-		if sameName(r.headers[i].Name, want.Name) {
+		switch name := r.headers[i].Name; {
+		case sameName(name, want.Name):
 			found++
 			equal = r.headers[i].Value == want.Value
+		case sameVariable(name, want.Name):
+			return false
 		}
 	}
 	for i := range r.fields {
 		f := &r.fields[i]
-		forwarded := !f.drop || f.known == hUpgrade && r.offer != nil
-		if forwarded && sameName(f.nameOf(r.head), want.Name) {
+		if f.drop && (f.known != hUpgrade || r.offer == nil) {
+			continue // it is not forwarded
+		}
+		switch name := f.nameOf(r.head); {
+		case sameName(name, want.Name):
 			found++
 			equal = string(f.valueOf(r.head)) == want.Value
+		case sameVariable(name, want.Name):
+			return false
 		}
 	}
 	return found > 0 && (want.AnyValue || found == 1 && equal)
+}
+
+// sameVariable reports whether servers that keep headers in variables, as WSGI does, take two names for one: "-" becomes "_" there.
+func sameVariable[A, B string | []byte](a A, b B) bool {
+	if len(a) != len(b) {
+		return false
+	}
+	for i := range len(a) {
+		if toLower(a[i]) != toLower(b[i]) && (a[i] != '_' || b[i] != '-') && (a[i] != '-' || b[i] != '_') {
+			return false
+		}
+	}
+	return true
 }

@@ -43,6 +43,9 @@ func TestDecide(t *testing.T) {
 		{"header of any value in two lines", []model.HTTPRule{{Headers: []model.HTTPHeader{{Name: "X-A", AnyValue: true}}}}, "GET / HTTP/1.1\r\nHost: h\r\nX-A: 2\r\nX-A: 1\r\n\r\n", ""},
 		{"header of another value", []model.HTTPRule{{Headers: []model.HTTPHeader{{Name: "X-A", Value: "1"}}}}, "GET / HTTP/1.1\r\nHost: h\r\nX-A: 11\r\n\r\n", ReasonNoRule},
 		{"header of any value", []model.HTTPRule{{Headers: []model.HTTPHeader{{Name: "X-A", AnyValue: true}}}}, "GET / HTTP/1.1\r\nHost: h\r\nX-A:\r\n\r\n", ""},
+		{"header with an underscore, which WSGI joins with it", []model.HTTPRule{{Headers: []model.HTTPHeader{{Name: "X-A", Value: "1"}}}}, "GET / HTTP/1.1\r\nHost: h\r\nX-A: 1\r\nx_a: 2\r\n\r\n", ReasonNoRule},
+		{"header with a dash, which WSGI joins with it", []model.HTTPRule{{Headers: []model.HTTPHeader{{Name: "X_A", AnyValue: true}}}}, "GET / HTTP/1.1\r\nHost: h\r\nX_A: 1\r\nX-A: 2\r\n\r\n", ReasonNoRule},
+		{"header with an underscore that is not forwarded", []model.HTTPRule{{Headers: []model.HTTPHeader{{Name: "X-A", Value: "1"}}}}, "GET / HTTP/1.1\r\nHost: h\r\nX-A: 1\r\nX_A: 2\r\nConnection: x_a\r\n\r\n", ""},
 		{"no header", []model.HTTPRule{{Headers: []model.HTTPHeader{{Name: "X-A", AnyValue: true}}}}, "GET / HTTP/1.1\r\nHost: h\r\n\r\n", ReasonNoRule},
 		{
 			"header that is not forwarded", []model.HTTPRule{{Headers: []model.HTTPHeader{{Name: "X-A", Value: "1"}}}},
@@ -66,6 +69,22 @@ func TestDecide(t *testing.T) {
 				t.Errorf("got %q, want %q", got, tt.want)
 			}
 		})
+	}
+}
+
+// TestDecideHeadersOfHTTP2 has a header with an underscore beside the header of a rule.
+func TestDecideHeadersOfHTTP2(t *testing.T) {
+	rules, err := Compile([]model.HTTPRule{{Headers: []model.HTTPHeader{{Name: "X-Role", Value: "user"}}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := &Request{Method: "GET", Path: "/", headers: []Header{{Name: "x-role", Value: "user"}, {Name: "y_role", Value: "admin"}}}
+	if got := rules.Decide(r); got != "" {
+		t.Errorf("x-role alone: %q, want it to pass", got)
+	}
+	r.headers[1].Name = "x_role"
+	if got := rules.Decide(r); got != ReasonNoRule {
+		t.Errorf("x-role with x_role: %q, want %q", got, ReasonNoRule)
 	}
 }
 
@@ -113,6 +132,13 @@ func TestDecidePath(t *testing.T) {
 			"",
 		},
 		{"/a%00", "", "/a%00", ""},
+		// Servers that remove what follows ";" or blanks see an empty segment.
+		{
+			"/public/.*",
+			"/public/a;v=1/x /public/;a/x /public/%20/x /public//;/x",
+			"/public/;/../x /public/;a=b/%2e%2e/x /public/%3b/../x /public/%20;/..;/x /public///%20/../../x /public//%09/../../x",
+			"",
+		},
 		{"/caf%c3%a9", "/caf%c3%a9", "", ""},
 		{"/.*", "/a%0ab /a%00 /..%20 /%ff /%c0%ae%c0%ae/x", "", ""},
 		{"/a/b", "/a/b", "", "/a//b /a/./b"},
