@@ -144,7 +144,7 @@ func TestExplainOverHTTP(t *testing.T) {
 		{"from=fd00::9&to=1&port=80", 400, `have no address of the same family`},
 		{"from=default/none&to=1&port=80", 404, `no such endpoint`},
 		{"to=1&port=80", 400, `from: endpoint reference`},
-		{"from=1&to=2", 400, `port \"\": want a number from 1 to 65535`},
+		{"from=1&to=2", 400, `port is missing: TCP takes one`},
 		{"from=1&to=2&port=http", 400, `want a number`},
 		{"from=1&to=2&port=80&protocol=icmp", 400, `ICMP has no ports`},
 		{"from=1&to=2&port=80&protocol=tpc", 400, `protocol \"tpc\": want TCP`},

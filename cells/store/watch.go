@@ -95,6 +95,9 @@ func (w *watch) resync(ctx context.Context) error {
 			return err
 		}
 		event.Continues = !first
+		if !event.More { // before whoever gets it can ask
+			w.service.meters.resyncs.Inc()
+		}
 		if err := w.send(ctx, event); err != nil {
 			return err
 		}
@@ -102,7 +105,6 @@ func (w *watch) resync(ctx context.Context) error {
 			after = event.Entries[n-1].Key
 		}
 	}
-	w.service.meters.resyncs.Inc()
 	w.after = revision
 	return nil
 }
