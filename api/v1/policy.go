@@ -136,6 +136,9 @@ type PolicyEnd struct {
 	Names []string `json:"names,omitempty"`
 }
 
+// ReasonOtherNode is the reason of a [PolicyDecision] that this node leaves to the node of the pod.
+const ReasonOtherNode = "decided by the pod's node"
+
 // PolicyDecision is what is decided for one direction, and why.
 type PolicyDecision struct {
 	Allowed bool   `json:"allowed"`

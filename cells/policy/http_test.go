@@ -101,7 +101,7 @@ func TestExplainRemotePod(t *testing.T) {
 		for path, want := range map[string]string{
 			"from=default/" + name + "&to=1&port=80":          `{"from":{"address":"10.0.1.2","kind":"pod","pod":{"namespace":"default","name":"` + name + `"}}`,
 			"from=1&to=pod-name:default/" + name + "&port=80": `"to":{"address":"10.0.1.2","kind":"pod","pod":{"namespace":"default","name":"` + name + `"}}`,
-			"from=1&to=default/" + name + "&port=80":          `"ingress":{"allowed":true,"reason":"decided by the pod's node"}`,
+			"from=1&to=default/" + name + "&port=80":          `"ingress":{"allowed":true,"reason":"` + v1.ReasonOtherNode + `"}`,
 			"from=default/nobody&to=1&port=80":                `"code":"not-found"`,
 		} {
 			if _, answer := ask("GET", "/v1/policy/explain?"+path, ""); !strings.Contains(answer, want) {

@@ -420,7 +420,7 @@ func TestNamesSaveSlow(t *testing.T) {
 	}
 	n.queue.names.saving.Lock()
 	err := n.learn(t, web, "www.example", "192.0.2.1")
-	time.Sleep(4 * saveDelay)
+	time.Sleep(4 * saveDelay) // for so long a write waits for the lock
 	written := time.Now()
 	n.queue.names.saving.Unlock()
 	if err != nil {

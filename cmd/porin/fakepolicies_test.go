@@ -164,6 +164,9 @@ func (f *fakePolicies) explain(w http.ResponseWriter, r *http.Request) error {
 	if port == 443 {
 		answer.Datapath = v1.PolicyDatapath{Egress: new(true), Ingress: new(true)}
 	}
+	if port == 9090 {
+		answer.Ingress.Reason = v1.ReasonOtherNode
+	}
 	if port == 22 {
 		answer.AuditEgress = &v1.PolicyDecision{Reason: "default deny", Rule: &v1.PolicyRule{Kind: "NetworkPolicy", Namespace: "default", Policy: "web", Direction: "egress", Index: -1}}
 	}

@@ -219,7 +219,7 @@ func policyExplain(ctx context.Context, s *session, _ []string) error {
 
 // explainedVerdict is that of the policies of this node, and whether the proxy serves what they allow.
 func explainedVerdict(x v1.PolicyExplanation) string {
-	if elsewhere := "decided by the pod's node"; x.Allowed && (x.Egress.Reason == elsewhere || x.Ingress.Reason == elsewhere) {
+	if x.Allowed && (x.Egress.Reason == v1.ReasonOtherNode || x.Ingress.Reason == v1.ReasonOtherNode) {
 		return "allowed by this node; ask the pod's node, too"
 	}
 	if x.Allowed && x.ProxyError != "" {

@@ -176,7 +176,7 @@ func (e *Engine) evaluate(subject, peer netip.Addr, d model.Direction, protocol 
 		inForce, proposed = e.build(ep, e.policiesOf(ep), d)
 	}
 	decision = e.decideFor(ep, inForce, c, protocol, port)
-	if !ep.Local && decision.Reason == ReasonNoPolicy {
+	if !ep.Local && decision.Reason == ReasonNoPolicy { // policies may be given to that node alone
 		decision.Reason = ReasonOtherNode
 	}
 	if proposed != nil {
