@@ -8,6 +8,8 @@ LDFLAGS := -s -w -X porin.dev/porin/internal/version.linked=$(VERSION)
 # A race detector needs a C compiler: RACE=1 asks for it.
 RACE    ?=
 RERUN   ?=
+# FULL=1: chaos, the whole model, and random tests five times as long or more.
+FULL    ?=
 # Restrict a run: make test PKG=./cells/ipam RUN=Quarantine
 PKG     ?= ./...
 RUN     ?= .
@@ -24,7 +26,7 @@ export GOFLAGS     := $(GOFLAGS) -trimpath
 help:
 	@echo "make build     bin/porin-agent, bin/porin-proxy, bin/porin-cni and bin/porin"
 	@echo "make check     build, lint and the tests that need no root: before every commit"
-	@echo "make test      every test in full; without root, those that need none, and what was left out"
+	@echo "make test      every test; without root, those that need none, and what was left out; FULL=1: before an issue is resolved, with chaos and the whole model"
 	@echo "make deps      installs the programs that tests run, as root on Debian; elsewhere lists them (test and demo do it first)"
 	@echo "make test-kernels  what depends on the kernel, on Debian's 6.1 and 6.12 in emulated machines; KERNELS=6.1 TESTS=e2e RUN=Ping (root)"
 	@echo "make demo      a node, two containers, a killed agent: the whole story in half a minute (root)"
@@ -89,7 +91,7 @@ versions:
 
 # What every commit has to pass, in two minutes.
 check: build lint
-	$(GO) test ./...
+	NO_ROOT=1 $(GO) test ./...
 
 lines:
 	@git ls-files '*.go' | grep -vE '$(NOT_PRODUCT)' | xargs cat | wc -l
@@ -97,7 +99,7 @@ lines:
 # RERUN=3 runs a failed test up to three more times, alone.
 test: deps build ipam-plugins libcni
 	-@BIN=$(BIN) GO=$(GO) test/versions.sh
-	@PORIN_BIN_DIR=$(BIN) PORIN_PLUGIN_DIR=$(BIN)/plugins PORIN_LIBCNI_DIR=$(BIN)/libcni GO=$(GO) RACE=$(RACE) RERUN=$(RERUN) test/run.sh '$(PKG)' '$(RUN)'
+	@PORIN_BIN_DIR=$(BIN) PORIN_PLUGIN_DIR=$(BIN)/plugins PORIN_LIBCNI_DIR=$(BIN)/libcni GO=$(GO) RACE=$(RACE) RERUN=$(RERUN) FULL=$(FULL) test/run.sh '$(PKG)' '$(RUN)'
 
 # TESTS and RUN restrict it to some test binaries and to some of their tests. SHORT=1 leaves out upgrades, and most of bpf and datapath: they take longest.
 KERNELS ?= 6.1 6.12
@@ -123,7 +125,7 @@ MODE     ?= pod-cidr
 chaos: build
 	@test "$$(id -u)" = 0 || { echo "make chaos: a node is a network namespace, and making one needs root: sudo make chaos"; exit 1; }
 	@$(GO) test -c -o $(BIN)/chaos.test ./test/chaos
-	@cd test/chaos && HEAVY=1 PORIN_BIN_DIR=$(BIN) $(BIN)/chaos.test -test.timeout 0 -chaos.duration $(DURATION) -chaos.seed $(SEED) -chaos.mode $(MODE)
+	@cd test/chaos && HEAVY=1 FULL=1 PORIN_BIN_DIR=$(BIN) $(BIN)/chaos.test -test.timeout 0 -chaos.duration $(DURATION) -chaos.seed $(SEED) -chaos.mode $(MODE)
 
 bench: build
 	@test "$$(id -u)" = 0 || { echo "make bench: it makes network namespaces, and that needs root: sudo make bench"; exit 1; }
@@ -147,7 +149,7 @@ scale: build
 	@cd test/scale/remote && HEAVY=1 PORIN_BIN_DIR=$(BIN) $(BIN)/remote.test -test.timeout 30m -test.run '^TestConverge$$' -measure -nodes $(NODES) -pods $(PODS)
 
 model:
-	HEAVY=1 $(GO) test -count=1 -timeout 15m ./cells/ipam/multipool/model
+	FULL=1 $(GO) test -count=1 -timeout 15m ./cells/ipam/multipool/model
 
 OPERATIONS ?= 50000
 random:

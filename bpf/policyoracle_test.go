@@ -18,11 +18,12 @@ import (
 	"porin.dev/porin/cells/policy/model"
 	"porin.dev/porin/cells/policy/oracle"
 	"porin.dev/porin/cells/policy/policymap"
+	"porin.dev/porin/internal/testutil"
 )
 
 var (
 	seed  = flag.Uint64("seed", 0, "seed of the random policies and packets; 0: another one in each run")
-	cases = flag.Int("cases", 100_000, "number of packets of random policies")
+	cases = flag.Int("cases", 0, "number of packets of random policies; 0: 100,000 with FULL=1, else 20,000")
 )
 
 // TestPolicyOracle compares what the programs do with packets with what the slow evaluator says about them, under
@@ -33,9 +34,16 @@ func TestPolicyOracle(t *testing.T) {
 		first = rand.Uint64()
 	}
 	t.Logf("-seed=%d", first)
+	packets := *cases
+	if packets == 0 {
+		packets = 20_000
+		if testutil.Full() {
+			packets = 100_000
+		}
+	}
 	c := newCluster(t)
 	seen := map[string]int{}
-	for n := uint64(0); c.asked < *cases && !t.Failed(); n++ {
+	for n := uint64(0); c.asked < packets && !t.Failed(); n++ {
 		c.compare(t, first+n, seen)
 	}
 	for what, least := range map[string]int{"shortcut": 1000, "through the stack": 1000, "to the uplink": 1000, "from outside": 1000, "from the node": 10_000} {
@@ -43,7 +51,7 @@ func TestPolicyOracle(t *testing.T) {
 			if verdict == "redirected" && what == "from the node" {
 				continue // only where policies apply to the node, too
 			}
-			if n := seen[what+", "+verdict]; n < *cases/least {
+			if n := seen[what+", "+verdict]; n < packets/least {
 				t.Errorf("-seed=%d: %d packets %s were %s: too few", first, n, what, verdict)
 			}
 		}

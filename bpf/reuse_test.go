@@ -2,7 +2,6 @@ package bpf_test
 
 import (
 	"net/netip"
-	"os"
 	"runtime"
 	"sync"
 	"sync/atomic"
@@ -15,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"porin.dev/porin/bpf/abi"
+	"porin.dev/porin/internal/testutil"
 )
 
 // flips are two connections of which one takes the other's place, and its memory, again and again.
@@ -81,7 +81,7 @@ func onCPU(t *testing.T, cpu int) {
 func TestEntryReusedWhileRead(t *testing.T) {
 	const repeat = 250
 	measure := 2 * time.Second
-	if os.Getenv("HEAVY") != "" {
+	if testutil.Full() {
 		measure = 20 * time.Second
 	}
 	f := load(t)

@@ -3,7 +3,7 @@
 # that were left out. As root, and with all programs of deps.sh, none may be.
 #
 # RACE=1: with the race detector. RERUN=3: each test that fails is run up to three more times, alone. If it passes, it counts as flaky; more than two
-# flaky tests are an error.
+# flaky tests are an error. FULL=1: see testutil.Full.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -40,7 +40,7 @@ else
 fi
 
 skipped=$(sed -n 's/.*"Action":"skip","Package":"\([^"]*\)","Test":"\([^"]*\)".*/  \1 \2/p' "$logs"/*.json | sed 's|porin.dev/porin/||' | sort -u)
-[ -z "$skipped" ] || printf '\nleft out, as they need root (sudo make test) or a program that is not installed:\n%s\n' "$skipped"
+[ -z "$skipped" ] || printf '\nleft out, as they need root (sudo make test), FULL=1, or a program that is not installed:\n%s\n' "$skipped"
 
 flaky=$(cat "$logs"/*.flaky 2>/dev/null | grep "\.Test[^/]*:" || true) # without subtests
 if [ "$status" = 0 ] && [ -n "$flaky" ]; then

@@ -41,7 +41,7 @@ func Main(m *testing.M, opts ...Option) {
 }
 
 func (o *options) main(m *testing.M) int {
-	if os.Geteuid() != 0 || inside() {
+	if !root() || inside() {
 		return o.run(m)
 	}
 	code, err := o.outer()
@@ -74,7 +74,7 @@ func Root(t testing.TB) {
 	t.Helper()
 	left := ""
 	switch {
-	case os.Geteuid() != 0 || !inside():
+	case !root() || !inside():
 		left = "needs root, and a TestMain that calls testutil.Main"
 	case os.Getenv(envNoBinaries) == "1":
 		left = "runs the project's binaries: make test, or HEAVY=1"

@@ -43,6 +43,9 @@ const atOnce = 32
 
 func TestChaos(t *testing.T) {
 	testutil.Root(t)
+	if !testutil.Full() {
+		t.Skip("at random, for minutes: make chaos")
+	}
 	if *mode != podCIDR && *mode != multiPool {
 		t.Fatalf("mode %q: want %s or %s", *mode, podCIDR, multiPool)
 	}

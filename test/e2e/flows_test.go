@@ -113,16 +113,18 @@ func TestFlows(t *testing.T) {
 		n.forEachFamily(func(t *testing.T, six bool) {
 			for _, protocol := range protocols {
 				_, seq := n.flowsNow()
-				want := map[string]int{}
+				want, again := map[string]int{}, map[string]bool{}
 				for _, c := range n.flowCases(six, protocol) {
 					want[c.want]++
 					within := deniedTime
 					if c.allowed {
 						within = answerTime
 					}
+					start := time.Now()
 					if err := reachWithin(c.from, protocol, c.to, within); (err == nil) != c.allowed {
 						t.Errorf("%s by %s: error %v, allowed %v", c.name, protocol, err, c.allowed)
 					}
+					again[c.want] = again[c.want] || time.Since(start) > 900*time.Millisecond
 				}
 				// What comes after this one is of others.
 				if err := reachWithin(n.c, "tcp", n.b.at(six, backendPort), answerTime); err != nil {
@@ -135,6 +137,9 @@ func TestFlows(t *testing.T) {
 					want[text]--
 				}
 				for text, left := range want {
+					if left < 0 && again[text] { // the SYN was sent again, after a second: the machine is busy
+						continue
+					}
 					if left != 0 && !strings.Contains(text, "ICMP") { // a pod's stack speaks when it likes
 						t.Errorf("by %s: %d too few, or too many if below 0, of: %s", protocol, left, text)
 					}

@@ -15,7 +15,7 @@ import (
 )
 
 var (
-	operations = flag.Int("operations", 0, "how many allocations and releases TestRandom makes on each backend; 0: 50,000 with HEAVY=1, else 5,000")
+	operations = flag.Int("operations", 0, "how many allocations and releases TestRandom makes on each backend; 0: 50,000 with FULL=1, else 5,000")
 	seed       = flag.Uint64("seed", 0, "of TestRandom; 0 draws one")
 )
 
@@ -42,7 +42,7 @@ func goal() int {
 	switch {
 	case *operations > 0:
 		return *operations
-	case testutil.Heavy():
+	case testutil.Full():
 		return 50_000
 	}
 	return 5_000

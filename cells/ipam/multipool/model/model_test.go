@@ -42,7 +42,7 @@ func TestMain(m *testing.M) {
 }
 
 // quick reports whether only the smaller searches run.
-func quick() bool { return !testutil.Heavy() }
+func quick() bool { return !testutil.Full() }
 
 // search logs the bounds and the number of states.
 func search(t *testing.T, r rules, b bounds) (*explorer, result) {
