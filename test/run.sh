@@ -31,10 +31,13 @@ run() {
 # Without the race detector: the model, which has one goroutine, and whose searches it makes ten times slower; the tests of BPF programs; and
 # those of programs in processes of their own, which are built without it. They wait often, and fail when too many of them run side by side.
 raceless='porin.dev/porin/(bpf|cells/ipam/multipool/model|test/(chaos|crash|docs|e2e|nodecheck|policy|scale)(/.*)?)'
+# And some tests that fill tables, which the race detector makes ten times slower, too.
+large='^(TestOwnersFull|TestPutTooLarge|TestPodsThatComeAndGo)$'
 if [ -n "${RACE:-}" ]; then
 	run raceless "$(echo "$packages" | grep -Ex "$raceless" || true)" -p 2 -run "$2"
+	[ "$2" != . ] || run large "$(echo "$packages" | grep -Ex 'porin.dev/porin/cells/(node/tunnel|policy)' || true)" -run "$large"
 	export CGO_ENABLED=1
-	run race "$(echo "$packages" | grep -Evx "$raceless" || true)" -race -run "$2"
+	run race "$(echo "$packages" | grep -Evx "$raceless" || true)" -p 3 -race -run "$2" -skip "$large"
 else
 	run all "$packages" -run "$2"
 fi

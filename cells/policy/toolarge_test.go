@@ -7,6 +7,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"porin.dev/porin/cells/endpoint"
 	"porin.dev/porin/cells/endpoint/endpointtest"
@@ -46,7 +47,7 @@ func TestPutTooLarge(t *testing.T) {
 			select {
 			case <-stop:
 				return
-			default:
+			case <-time.After(time.Millisecond):
 				n.queue.view.Evaluate(netip.AddrFrom4([4]byte{20, byte(i >> 8), byte(i), 1}), web.Addresses.IPv4, model.TCP, uint16(i))
 			}
 		}

@@ -151,16 +151,14 @@ func (n *Names) Load(path string, keep func(endpoint uint16) bool) error {
 }
 
 func readFile(path string) ([]byte, error) {
-	f, err := os.Open(path)
+	info, err := os.Stat(path)
 	if err != nil {
 		return nil, err
 	}
-	defer f.Close()
-	text, err := io.ReadAll(io.LimitReader(f, maxFile+1))
-	if err == nil && len(text) > maxFile {
-		err = fmt.Errorf("%w: it has more than %d bytes", ErrDamaged, maxFile)
+	if info.Size() > maxFile {
+		return nil, fmt.Errorf("%w: it has more than %d bytes", ErrDamaged, maxFile)
 	}
-	return text, err
+	return os.ReadFile(path)
 }
 
 func decode(text []byte) ([]Lookup, error) {

@@ -144,7 +144,7 @@ func TestReadBesideWriter(t *testing.T) {
 	done := make(chan error)
 	go func() {
 		var err error
-		for i := 0; i < 3000 && err == nil; i++ {
+		for i := 0; i < 600 && err == nil; i++ {
 			err = w.Apply(e, nil, ids)
 		}
 		done <- err
