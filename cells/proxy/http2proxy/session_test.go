@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"net/http/httptrace"
 	"os/exec"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -299,10 +300,11 @@ func TestDrain(t *testing.T) {
 	for range 3 {
 		time.Sleep(20 * time.Millisecond) // requests are on their way
 		p.mu.Lock()
-		for _, s := range p.sessions {
+		sessions := slices.Clone(p.sessions)
+		p.mu.Unlock()
+		for _, s := range sessions { // without the lock, which what a session records takes
 			s.Drain()
 		}
-		p.mu.Unlock()
 	}
 	p.ended(1) // of those that came later; the first one has a stream
 	close(proceed)
