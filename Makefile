@@ -101,7 +101,7 @@ test: deps build ipam-plugins libcni
 	-@BIN=$(BIN) GO=$(GO) test/versions.sh
 	@PORIN_BIN_DIR=$(BIN) PORIN_PLUGIN_DIR=$(BIN)/plugins PORIN_LIBCNI_DIR=$(BIN)/libcni GO=$(GO) RACE=$(RACE) RERUN=$(RERUN) FULL=$(FULL) test/run.sh '$(PKG)' '$(RUN)'
 
-# TESTS and RUN restrict it to some test binaries and to some of their tests. SHORT=1 leaves out upgrades, and most of bpf and datapath: they take longest.
+# TESTS and RUN restrict it to some test binaries and to some of their tests. SHORT=1 leaves out upgrades, conformance of policies, and most of bpf and datapath: they take longest.
 KERNELS ?= 6.1 6.12
 TESTS   ?=
 SHORT   ?=
