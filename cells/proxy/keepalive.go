@@ -13,7 +13,14 @@ const (
 	idleAfterRequest  = 15 * time.Second // as package net has it
 )
 
-// setKeepAliveIdle sets when the kernel asks. An error says that the connection is over.
-func setKeepAliveIdle(conn *net.TCPConn, idle time.Duration) {
-	_ = conn.SetKeepAliveConfig(net.KeepAliveConfig{Enable: true, Idle: idle, Interval: -1, Count: -1})
+// How long after a question the kernel asks again, also when it was answered: an answer does not set its timer again
+// (tcp_keepalive_timer in net/ipv4/tcp_timer.c).
+const (
+	againBeforeRequest = time.Second
+	againAfterRequest  = 75 * time.Second // the kernel's default
+)
+
+// setKeepAlive sets when the kernel asks. An error says that the connection is over.
+func setKeepAlive(conn *net.TCPConn, idle, again time.Duration) {
+	_ = conn.SetKeepAliveConfig(net.KeepAliveConfig{Enable: true, Idle: idle, Interval: again, Count: -1})
 }

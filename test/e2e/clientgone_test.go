@@ -31,29 +31,33 @@ func TestHTTPRulesClientGone(t *testing.T) {
 		}
 		return string(out)
 	}
-	conn, err := dialFrom(n.a, netip.AddrPortFrom(n.a.addr(false), 42000), n.b.at(false, webPort))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer conn.Close()
-	proxied := func() string {
-		out, err := exec.Command("nsenter", "--net="+n.node1.Path(), "ss", "-tanH", "dport", "=", ":42000").CombinedOutput()
+	for port, idle := range map[string]time.Duration{"42000": 0, "42001": 2 * time.Second} { // 2 s: the kernel has asked, and was answered
+		conn, err := dialFrom(n.a, netip.MustParseAddrPort(n.a.addr(false).String()+":"+port), n.b.at(false, webPort))
 		if err != nil {
-			t.Fatalf("%v: %s", err, out)
+			t.Fatal(err)
 		}
-		return string(out)
-	}
-	if !strings.Contains(proxied(), "ESTAB") {
-		t.Fatalf("no socket of the proxy's: %q", proxied())
-	}
-	inA("nft", "add table inet lost { chain out { type filter hook output priority 0; tcp flags rst limit rate 1/hour burst 1 packets drop; }; }") // the first one
-	inA("ss", "-KtH", "sport", "=", ":42000")
-	if err := testutil.Poll(8*time.Second, func() error {
-		if left := proxied(); left != "" {
-			return errors.New(left)
+		defer conn.Close()
+		proxied := func() string {
+			out, err := exec.Command("nsenter", "--net="+n.node1.Path(), "ss", "-tanH", "dport", "=", ":"+port).CombinedOutput()
+			if err != nil {
+				t.Fatalf("%v: %s", err, out)
+			}
+			return string(out)
 		}
-		return nil
-	}); err != nil {
-		t.Errorf("the proxy's socket after 8 s: %v", err)
+		if !strings.Contains(proxied(), "ESTAB") {
+			t.Fatalf("no socket of the proxy's: %q", proxied())
+		}
+		time.Sleep(idle)
+		inA("nft", "add table inet lost { chain out { type filter hook output priority 0; tcp flags rst limit rate 1/hour burst 1 packets drop; }; }") // the first one
+		inA("ss", "-KtH", "sport", "=", ":"+port)
+		if err := testutil.Poll(6*time.Second, func() error {
+			if left := proxied(); left != "" {
+				return errors.New(left)
+			}
+			return nil
+		}); err != nil {
+			t.Errorf("idle for %v: the proxy's socket after 6 s: %v", idle, err)
+		}
+		inA("nft", "delete table inet lost")
 	}
 }
