@@ -1,6 +1,6 @@
 #!/bin/bash
 # Runs the tests of the packages $1 whose names match $2, in full: a line for each package, with its seconds. At the end it names the tests
-# that were left out. As root, and with all programs of deps.sh, none may be.
+# that were left out. As root, and with all programs of deps.sh, these may only be those of FULL=1.
 #
 # RACE=1: with the race detector. RERUN=3: each test that fails is run up to three more times, alone. If it passes, it counts as flaky; more than two
 # flaky tests are an error. FULL=1: see testutil.Full.

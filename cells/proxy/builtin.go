@@ -264,7 +264,7 @@ func (b *BuiltIn) accept(ctx context.Context, listener *net.TCPListener) {
 
 // serveConn serves one connection to its end.
 func (b *BuiltIn) serveConn(conn *net.TCPConn) {
-	setKeepAlive(conn, idleBeforeRequest, againBeforeRequest)
+	setKeepAlive(conn, idleBeforeRequest, intervalBeforeRequest)
 	s, serve, err := b.open(conn)
 	b.admitting.Done()
 	if err != nil {
@@ -334,7 +334,7 @@ func (b *BuiltIn) admit(conn *net.TCPConn) (c *connection, dns bool, err error) 
 func (b *BuiltIn) newHTTP(s *session, conn *net.TCPConn) (serve func(context.Context) error) {
 	var first sync.Once
 	decide := func(r *httpproxy.Request) httpproxy.Reason {
-		first.Do(func() { setKeepAlive(conn, idleAfterRequest, againAfterRequest) })
+		first.Do(func() { setKeepAlive(conn, idleAfterRequest, intervalAfterRequest) })
 		return s.decideHTTP(r)
 	}
 	http := &httpproxy.Session{
@@ -343,7 +343,7 @@ func (b *BuiltIn) newHTTP(s *session, conn *net.TCPConn) (serve func(context.Con
 	}
 	http2 := &http2proxy.Session{Dial: http.Dial, Decide: http.Decide, Record: http.Record}
 	http.HTTP2 = func(ctx context.Context, client *bufconn.Conn) error {
-		first.Do(func() { setKeepAlive(conn, idleAfterRequest, againAfterRequest) })
+		first.Do(func() { setKeepAlive(conn, idleAfterRequest, intervalAfterRequest) })
 		return http2.Serve(ctx, client)
 	}
 	s.drain = func() {

@@ -13,14 +13,14 @@ const (
 	idleAfterRequest  = 15 * time.Second // as package net has it
 )
 
-// How long after a question the kernel asks again, also when it was answered: an answer does not set its timer again
+// The time from one probe to the next, also when the client has answered the first one: the kernel does not restart its timer for an answer
 // (tcp_keepalive_timer in net/ipv4/tcp_timer.c).
 const (
-	againBeforeRequest = time.Second
-	againAfterRequest  = 75 * time.Second // the kernel's default
+	intervalBeforeRequest = time.Second
+	intervalAfterRequest  = 75 * time.Second // the kernel's default
 )
 
 // setKeepAlive sets when the kernel asks. An error says that the connection is over.
-func setKeepAlive(conn *net.TCPConn, idle, again time.Duration) {
-	_ = conn.SetKeepAliveConfig(net.KeepAliveConfig{Enable: true, Idle: idle, Interval: again, Count: -1})
+func setKeepAlive(conn *net.TCPConn, idle, interval time.Duration) {
+	_ = conn.SetKeepAliveConfig(net.KeepAliveConfig{Enable: true, Idle: idle, Interval: interval, Count: -1})
 }
