@@ -31,8 +31,9 @@ run() {
 # Without the race detector: the model, which has one goroutine, and whose searches it makes ten times slower; the tests of BPF programs; and
 # those of programs in processes of their own, which are built without it. They wait often, and fail when too many of them run side by side.
 raceless='porin.dev/porin/(bpf|cells/ipam/multipool/model|test/(chaos|crash|docs|e2e|nodecheck|policy|scale)(/.*)?)'
-# And some tests that fill tables, which the race detector makes ten times slower, too.
+# And some tests that fill tables, which the race detector makes ten times slower, too: with it only with FULL=1.
 large='^(TestOwnersFull|TestPutTooLarge|TestPodsThatComeAndGo)$'
+[ -z "${FULL:-}" ] || large='^$'
 if [ -n "${RACE:-}" ]; then
 	run raceless "$(echo "$packages" | grep -Ex "$raceless" || true)" -p 2 -run "$2"
 	[ "$2" != . ] || run large "$(echo "$packages" | grep -Ex 'porin.dev/porin/cells/(node/tunnel|policy)' || true)" -run "$large"

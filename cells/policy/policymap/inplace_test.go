@@ -14,6 +14,7 @@ import (
 	"porin.dev/porin/cells/policy/oracle"
 	"porin.dev/porin/cells/policy/policymap"
 	"porin.dev/porin/internal/bpfarray"
+	"porin.dev/porin/internal/testutil"
 )
 
 // allIPv4Policy lets a pod be reached from every IPv4 address, and from no other.
@@ -141,10 +142,14 @@ func TestReadBesideWriter(t *testing.T) {
 	if err := w.Apply(e, &change, ids); err != nil {
 		t.Fatal(err)
 	}
+	copies := 600
+	if testutil.Full() {
+		copies = 3000
+	}
 	done := make(chan error)
 	go func() {
 		var err error
-		for i := 0; i < 600 && err == nil; i++ {
+		for i := 0; i < copies && err == nil; i++ {
 			err = w.Apply(e, nil, ids)
 		}
 		done <- err
