@@ -38,7 +38,7 @@ if [ -n "${RACE:-}" ]; then
 	run raceless "$(echo "$packages" | grep -Ex "$raceless" || true)" -p 2 -run "$2"
 	[ "$2" != . ] || run large "$(echo "$packages" | grep -Ex 'porin.dev/porin/cells/(node/tunnel|policy)' || true)" -run "$large"
 	export CGO_ENABLED=1
-	run race "$(echo "$packages" | grep -Evx "$raceless" || true)" -p 3 -race -run "$2" -skip "$large"
+	run race "$(echo "$packages" | grep -Evx "$raceless" || true)" -race -run "$2" -skip "$large"
 else
 	run all "$packages" -run "$2"
 fi
