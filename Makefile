@@ -8,7 +8,7 @@ LDFLAGS := -s -w -X porin.dev/porin/internal/version.linked=$(VERSION)
 # A race detector needs a C compiler: RACE=1 asks for it.
 RACE    ?=
 RERUN   ?=
-# FULL=1: chaos, the whole model, and random tests five times as long or more.
+# FULL=1: chaos, the whole model, each row of a test that otherwise chooses one, and random tests five times as long or more.
 FULL    ?=
 # Restrict a run: make test PKG=./cells/ipam RUN=Quarantine
 PKG     ?= ./...
@@ -101,7 +101,7 @@ test: deps build ipam-plugins libcni
 	-@BIN=$(BIN) GO=$(GO) test/versions.sh
 	@PORIN_BIN_DIR=$(BIN) PORIN_PLUGIN_DIR=$(BIN)/plugins PORIN_LIBCNI_DIR=$(BIN)/libcni GO=$(GO) RACE=$(RACE) RERUN=$(RERUN) FULL=$(FULL) test/run.sh '$(PKG)' '$(RUN)'
 
-# TESTS and RUN restrict it to some test binaries and to some of their tests. SHORT=1 leaves out upgrades, conformance of policies, and most of bpf and datapath: they take longest.
+# TESTS and RUN restrict it to some test binaries and to some of their tests. SHORT=1 leaves out upgrades, conformance of policies, and most of bpf, datapath and e2e.
 KERNELS ?= 6.1 6.12
 TESTS   ?=
 SHORT   ?=

@@ -28,17 +28,20 @@ run() {
 		--jsonfile-timing-events "$logs/$name.json" --packages "$(echo $list)" -- "${flags[@]}" "$@" | tee "$logs/$name.log" || status=1
 }
 
-# Without the race detector: the model, which has one goroutine, and whose searches it makes ten times slower; the tests of BPF programs; and
-# those of programs in processes of their own, which are built without it. They wait often, and fail when too many of them run side by side.
-raceless='porin.dev/porin/(bpf|cells/ipam/multipool/model|test/(chaos|crash|docs|e2e|nodecheck|policy|scale)(/.*)?)'
+# Without the race detector: packages without a goroutine, an atomic value or a channel; the tests of BPF programs; and those of programs
+# in processes of their own, which are built without it. The latter wait often, and fail when too many of them run side by side.
+raceless='porin.dev/porin/(bpf|test/(chaos|crash|docs|e2e|nodecheck|policy|scale)(/.*)?)'
+concurrent=$("$GO" list -f '{{.ImportPath}} {{.Dir}}' $1 | while read -r package dir; do
+	! grep -qE '^\s*go |chan |synctest|httptest|errgroup|sync\.|atomic\.|task\.' "$dir"/*.go || echo "$package"
+done | grep -Evx "$raceless" || true)
 # And some tests that fill tables, which the race detector makes ten times slower, too: with it only with FULL=1.
 large='^(TestOwnersFull|TestPutTooLarge|TestPodsThatComeAndGo)$'
 [ -z "${FULL:-}" ] || large='^$'
 if [ -n "${RACE:-}" ]; then
-	run raceless "$(echo "$packages" | grep -Ex "$raceless" || true)" -p 2 -run "$2"
-	[ "$2" != . ] || run large "$(echo "$packages" | grep -Ex 'porin.dev/porin/cells/(node/tunnel|policy)' || true)" -run "$large"
+	run raceless "$(echo "$packages" | grep -Fvx "${concurrent:--}" || true)" -p 2 -run "$2"
+	[ "$2" != . ] || run large "$(echo "$concurrent" | grep -Ex 'porin.dev/porin/cells/(node/tunnel|policy)' || true)" -run "$large"
 	export CGO_ENABLED=1
-	run race "$(echo "$packages" | grep -Evx "$raceless" || true)" -race -run "$2" -skip "$large"
+	run race "$concurrent" -race -run "$2" -skip "$large"
 else
 	run all "$packages" -run "$2"
 fi

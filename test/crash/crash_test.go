@@ -9,7 +9,7 @@
 //
 // An operation is run with a kill at its first effect, at its second, and so on until it ends without being killed;
 // the last time the process is killed right after. So nobody lists the points by hand, and a new effect is a new
-// point. `make crash` prints how many there are. It takes three quarters of an hour; `make test` kills at every 48th effect, with a random first one.
+// point. `make crash` prints how many there are. It takes three quarters of an hour; `make test` kills at every 96th effect, with a random first one.
 package crash
 
 import (

@@ -25,7 +25,7 @@ type operation struct {
 	only func(effect) bool
 }
 
-var every = flag.Int("every", 48, "kill at every Nth effect, the first one at random; 1: at every effect")
+var every = flag.Int("every", 96, "kill at every Nth effect, the first one at random; 1: at every effect")
 
 const (
 	maxPoints     = 500 // an operation with more does not end

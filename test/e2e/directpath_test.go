@@ -340,7 +340,7 @@ func TestDirectAsymmetric(t *testing.T) {
 func TestDirectClash(t *testing.T) {
 	t.Parallel()
 	forEachProxyMode(t, func(t *testing.T, mode proxyMode) {
-		for _, w := range wirings {
+		for _, w := range testutil.Sample(wirings...) {
 			t.Run(w.name, func(t *testing.T) {
 				fabric := w.make(t)
 				c := newNodes(t, fabric, 2, append(slices.Clone(w.flags), "--metrics-address="+metricsAddress)...)

@@ -279,14 +279,22 @@ func TestExternalProxyReplaced(t *testing.T) {
 	queries.check(t, "queries, replaced ten times")
 }
 
-// TestExternalProxyAgentAway kills and stops the agent ten times under load: what goes through the proxy goes on, and rules apply.
+// repeats is how often a test ends the agent under load.
+func repeats() int {
+	if testutil.Full() {
+		return 10
+	}
+	return 4
+}
+
+// TestExternalProxyAgentAway kills and stops the agent again and again under load: what goes through the proxy goes on, and rules apply.
 func TestExternalProxyAgentAway(t *testing.T) {
 	n, p := newExternal(t)
 	n.ciliumPolicy(webAndNames)
 	serveNames(t, n.b)
 	serveNames(t, n.d)
 	l, kept, queries := n.load(true), n.load(false), n.queries()
-	for i := range 10 {
+	for i := range repeats() {
 		if i%2 == 0 {
 			n.one.agent.Kill(t)
 		} else {
@@ -298,13 +306,13 @@ func TestExternalProxyAgentAway(t *testing.T) {
 		n.one.agent.Start(t)
 		n.one.connected(p)
 	}
-	l.check(t, "kept connections, agent ended ten times")
-	kept.check(t, "new connections, agent ended ten times")
-	queries.check(t, "queries, agent ended ten times")
+	l.check(t, "kept connections, agent ended again and again")
+	kept.check(t, "new connections, agent ended again and again")
+	queries.check(t, "queries, agent ended again and again")
 	n.one.agrees()
 }
 
-// TestExternalProxyUpgraded ends the agent, by a kill and by a stop, and replaces the proxy, ten times under load, with
+// TestExternalProxyUpgraded ends the agent, by a kill and by a stop, and replaces the proxy, again and again under load, with
 // names that are known and names that are new: no request and no query fails, for a resolver that waits for five
 // seconds.
 func TestExternalProxyUpgraded(t *testing.T) {
@@ -315,7 +323,7 @@ func TestExternalProxyUpgraded(t *testing.T) {
 	var asked atomic.Int64
 	l, queries := n.load(false), n.queries()
 	others := n.queriesFor(func() string { return fmt.Sprintf("n%d.example.com.", asked.Add(1)) })
-	for i := range 10 {
+	for i := range repeats() {
 		if i%2 == 0 {
 			n.one.agent.Kill(t)
 		} else {
@@ -328,9 +336,9 @@ func TestExternalProxyUpgraded(t *testing.T) {
 		p.ended()
 		p = next
 	}
-	l.check(t, "new connections, upgraded ten times")
-	queries.check(t, "queries, upgraded ten times")
-	others.check(t, "queries for new names, upgraded ten times")
+	l.check(t, "new connections, upgraded again and again")
+	queries.check(t, "queries, upgraded again and again")
+	others.check(t, "queries for new names, upgraded again and again")
 	n.one.agrees()
 }
 

@@ -34,7 +34,7 @@ func (r *rig) seesNode(name, part string) {
 // TestHealthBetweenNodes breaks one part of the way to a node after the other, and has the others name it.
 func TestHealthBetweenNodes(t *testing.T) {
 	t.Parallel()
-	for _, w := range wirings {
+	for _, w := range testutil.Sample(wirings...) {
 		t.Run(w.name, func(t *testing.T) {
 			fabric := w.make(t)
 			c := newNodes(t, fabric, 3, append(w.flags, withHealth, "--health-probe-interval=1s")...)

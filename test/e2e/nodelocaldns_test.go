@@ -72,7 +72,7 @@ func untracked(t *testing.T, cache party, node *testutil.Node) {
 func TestDNSRulesNode(t *testing.T) {
 	t.Parallel()
 	testutil.Root(t)
-	for _, mode := range []proxyMode{nil, nftablesMode{}, iptablesMode{}} {
+	for _, mode := range testutil.Sample[proxyMode](nil, nftablesMode{}, iptablesMode{}) {
 		for _, tracked := range []bool{true, false} {
 			t.Run(fmt.Sprintf("kube-proxy %v, tracked %v", mode, tracked), func(t *testing.T) {
 				n := newServiceNodes(t, mode, masquerading...)

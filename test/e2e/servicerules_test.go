@@ -3,7 +3,6 @@ package e2e
 import (
 	"bytes"
 	"fmt"
-	"math/rand/v2"
 	"net/netip"
 	"os/exec"
 	"regexp"
@@ -71,14 +70,10 @@ type proxyMode interface {
 
 var proxyModes = []proxyMode{nftablesMode{}, iptablesMode{}}
 
-// forEachProxyMode runs a test with the rules in one of the forms, another in each run, and with FULL=1 in both.
+// forEachProxyMode runs a test with the rules in one of the forms, and with FULL=1 in both.
 func forEachProxyMode(t *testing.T, test func(*testing.T, proxyMode)) {
 	testutil.Root(t)
-	modes := proxyModes
-	if !testutil.Full() {
-		modes = []proxyMode{proxyModes[rand.IntN(len(proxyModes))]}
-	}
-	for _, mode := range modes {
+	for _, mode := range testutil.Sample(proxyModes...) {
 		t.Run(mode.String(), func(t *testing.T) { test(t, mode) })
 	}
 }

@@ -5,7 +5,7 @@
 #
 # A machine keeps one CPU busy. So one version alone has two machines, which share the tests.
 #
-# SHORT=1 leaves out upgrades, conformance of policies, and most of bpf and datapath.
+# SHORT=1 leaves out upgrades, conformance of policies, and most of bpf, datapath and e2e.
 # BIN is the folder with what "make build ipam-plugins libcni" has built. TESTS and RUN restrict the tests.
 set -euo pipefail
 cd "$(dirname "$0")/../.."

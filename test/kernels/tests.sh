@@ -11,6 +11,7 @@ policy='TestConformance$/v1alpha2|TestExamples$' # directly: a Service needs the
 if [ -n "${SHORT:-}" ]; then
 	datapath='TestAttachDetach$|TestUplinks|TestUpgrade|TestRestartAdopts|TestTimer'
 	policy='TestExamples$'
+	e2e='TestAttachAndDetach|TestSpoofedSource|TestNodeSysctls|TestRestartKeepsConnections|TestStartAfterBoot$|TestVXLANOuterFamilies$|TestHTTPRulesWithoutServices|TestHostPortSCTP'
 else
 	e2e="$e2e|TestUpgradeFrom$|TestDowngradeTo$"
 fi
