@@ -34,7 +34,7 @@ spec:
 	}); err != nil {
 		t.Fatal(err)
 	}
-	room, err := strconv.Atoi(strings.TrimSpace(onNode(t, r.node, "", "sysctl", "-n", "net.netfilter.nf_conntrack_max")))
+	room, err := strconv.Atoi(strings.TrimSpace(onNode(t, r.node, "", "cat", "/proc/sys/net/netfilter/nf_conntrack_max")))
 	if err != nil {
 		t.Fatal(err)
 	}

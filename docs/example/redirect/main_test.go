@@ -38,7 +38,7 @@ func newEnds(t *testing.T) (client, server *testutil.Namespace) {
 		device := []string{"client", "server"}[i]
 		err := errors.Join(
 			shell(t, fmt.Sprintf("ip link add %s type veth peer name eth0 netns %s; ip addr add 10.1.%d.1/24 dev %[1]s", device, end.Path(), i)),
-			shell(t, fmt.Sprintf("ip link set %s up; sysctl -qw net.ipv4.ip_forward=1", device)),
+			shell(t, fmt.Sprintf("ip link set %s up; echo 1 >/proc/sys/net/ipv4/ip_forward", device)),
 			end.Do(func() error {
 				return shell(t, fmt.Sprintf("ip addr add 10.1.%d.2/24 dev eth0; ip link set eth0 up; ip route add default via 10.1.%[1]d.1", i))
 			}),
