@@ -15,7 +15,7 @@ if [ -n "${SHORT:-}" ]; then
 else
 	e2e="$e2e|TestUpgradeFrom$|TestDowngradeTo$"
 fi
-status=0
+status=0 ran=0
 for test in ${TESTS:?}; do
 	began=$(date +%s)
 	result=ok run=. flags=
@@ -30,10 +30,12 @@ for test in ${TESTS:?}; do
 	./$test.test -test.v -test.timeout 25m -test.run "${RUN:-$run}" $flags >/tmp/log 2>&1 || result=FAIL
 	echo "$result	$test	$(grep -c '^--- PASS' /tmp/log) passed, $(grep -c '^--- SKIP' /tmp/log) skipped	$(($(date +%s) - began)) s"
 	grep '^--- SKIP' /tmp/log
+	ran=$((ran + $(grep -c '^--- ' /tmp/log)))
 	grep -o 'SCTP of the kernel [a-z]*' /tmp/log | sort -u
 	if [ $result = FAIL ]; then
 		status=1
 		cat /tmp/log
 	fi
 done
+[ $ran != 0 ] || { echo "no test has the name $RUN" && exit 1; }
 exit $status
