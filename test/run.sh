@@ -28,11 +28,11 @@ run() {
 		--jsonfile-timing-events "$logs/$name.json" --packages "$(echo $list)" -- "${flags[@]}" "$@" | tee "$logs/$name.log" || status=1
 }
 
-# Without the race detector: packages without a goroutine, an atomic value or a channel; the tests of BPF programs; and those of programs
+# Without the race detector: packages without goroutines, locks, atomic values, channels and fx; the tests of BPF programs; and those of programs
 # in processes of their own, which are built without it. The latter wait often, and fail when too many of them run side by side.
 raceless='porin.dev/porin/(bpf|test/(chaos|crash|docs|e2e|nodecheck|policy|scale)(/.*)?)'
 concurrent=$("$GO" list -f '{{.ImportPath}} {{.Dir}}' $1 | while read -r package dir; do
-	! grep -qE '^\s*go |chan |synctest|httptest|errgroup|sync\.|atomic\.|task\.' "$dir"/*.go || echo "$package"
+	! grep -qE '^\s*go |chan |synctest|httptest|errgroup|Parallel\(|fx\.|sync\.|atomic\.|task\.' "$dir"/*.go || echo "$package"
 done | grep -Evx "$raceless" || true)
 # And some tests that fill tables, which the race detector makes ten times slower, too: with it only with FULL=1.
 large='^(TestOwnersFull|TestPutTooLarge|TestPodsThatComeAndGo)$'

@@ -2,7 +2,6 @@ package endpointmanager_test
 
 import (
 	"context"
-	"math/rand/v2"
 	"strings"
 	"sync"
 	"testing"
@@ -37,10 +36,7 @@ func TestSchedulesFindFaults(t *testing.T) {
 			return &forgetfulStep{gatedStep: s, failed: map[endpoint.Attachment]bool{}}
 		}},
 	}
-	if !testutil.Full() {
-		faults = []simFault{faults[rand.IntN(len(faults))]}
-	}
-	for _, fault := range faults {
+	for _, fault := range testutil.Sample(faults...) {
 		t.Run(strings.ReplaceAll(fault.name, " ", "_"), func(t *testing.T) {
 			dir := scratch(t)
 			for seed := uint64(1); seed <= 10_000; seed++ {

@@ -27,13 +27,14 @@ type nodeGroup struct {
 	nodes []*rig
 }
 
-// ipamMode is a way in which a node gets its prefixes.
-type ipamMode struct {
+// variant is a row of a test: flags of the agents, with a name.
+type variant struct {
 	name  string
 	flags []string
 }
 
-var ipamModes = []ipamMode{
+// ipamModes are the two ways in which a node gets its prefixes.
+var ipamModes = []variant{
 	{"pod-cidr", nil},
 	{"multi-pool", []string{"--ipam-mode=multi-pool", "--ipam-pod-cidr=", "--ipam-default-pool=10.64.0.0/16,fd00:64::/64", "--ipam-quarantine=0s"}},
 }

@@ -18,7 +18,7 @@ import (
 // the routes to them are there.
 func TestStartWithoutStore(t *testing.T) {
 	t.Parallel()
-	for _, mode := range testutil.Sample(append(ipamModes, ipamMode{"vxlan", []string{"--routing=vxlan"}})...) {
+	for _, mode := range testutil.Sample(append(ipamModes, variant{"vxlan", []string{"--routing=vxlan"}})...) {
 		t.Run(mode.name, func(t *testing.T) {
 			c := newNodes(t, testutil.NewLAN(t), 2, mode.flags...)
 			one, two := c.nodes[0], c.nodes[1]
