@@ -89,7 +89,7 @@ libcni:
 versions:
 	@BIN=$(BIN) GO=$(GO) test/versions.sh
 
-# What every commit has to pass, in two minutes.
+# Every commit has to pass this. It takes some minutes with a warm build cache.
 check: build lint
 	NO_ROOT=1 $(GO) test ./...
 

@@ -18,17 +18,18 @@ import (
 // TestStep holds addresses to what other cells expect of ipam, besides [endpointtest.TestStep]. open returns those of
 // the prefixes, none given out.
 func TestStep(t *testing.T, open func(t testing.TB, prefixes ...string) Addresses) {
+	// Ranges for benchmarks (RFC 2544, RFC 5180): without root the module sees the addresses of the machine, which may have private ones.
 	for name, test := range map[string]func(*testing.T, Addresses){
 		"both families": testBothFamilies, "requested": testRequested, "exhausted": testExhausted, "kept": testKept,
 		"restored": testRestored, "held": testHeld, "external": testExternal, "unknown pool": testUnknownPool,
 	} {
-		t.Run(name, func(t *testing.T) { test(t, open(t, "10.0.0.0/29", "fd00::/125")) })
+		t.Run(name, func(t *testing.T) { test(t, open(t, "198.18.0.0/29", "2001:2::/125")) })
 	}
 	t.Run("conformance", func(t *testing.T) {
 		endpointtest.TestStep(t, func(t *testing.T) endpointtest.Subject {
 			var addresses Addresses
 			restart := func(t testing.TB) endpoint.Step {
-				addresses = open(t, "10.0.0.0/26", "fd00::/122")
+				addresses = open(t, "198.18.0.0/26", "2001:2::/122")
 				return addresses.Step
 			}
 			return endpointtest.Subject{
@@ -75,7 +76,7 @@ func testBothFamilies(t *testing.T, a Addresses) {
 
 func testRequested(t *testing.T, a Addresses) {
 	one, two, outside := endpointtest.Endpoint(1), endpointtest.Endpoint(2), endpointtest.Endpoint(3)
-	one.Spec.Requested.IPv4 = netip.MustParseAddr("10.0.0.3")
+	one.Spec.Requested.IPv4 = netip.MustParseAddr("198.18.0.3")
 	two.Spec.Requested = one.Spec.Requested
 	outside.Spec.Requested.IPv4 = netip.MustParseAddr("192.0.2.1")
 	if got := attach(t, a, one); got.Addresses.IPv4 != one.Spec.Requested.IPv4 || !got.Addresses.IPv6.IsValid() {
@@ -93,7 +94,7 @@ func testExhausted(t *testing.T, a Addresses) {
 		}
 	}
 	if given < 4 {
-		t.Errorf("%d endpoints got an address of 10.0.0.0/29", given)
+		t.Errorf("%d endpoints got an address of 198.18.0.0/29", given)
 	}
 	refused(t, a, endpointtest.Endpoint(20), fault.Exhausted)
 	if a.owned(endpointtest.Endpoint(20)) {
@@ -120,7 +121,7 @@ func testHeld(t *testing.T, a Addresses) {
 		return ep
 	}
 	ep := toCome(1)
-	ep.Addresses = endpoint.Addresses{IPv4: netip.MustParseAddr("10.0.0.2"), IPv6: netip.MustParseAddr("fd00::2")} // the first
+	ep.Addresses = endpoint.Addresses{IPv4: netip.MustParseAddr("198.18.0.2"), IPv6: netip.MustParseAddr("2001:2::2")} // the first
 	if err := a.Keep(ep); err != nil {
 		t.Fatal(err)
 	}
@@ -132,7 +133,7 @@ func testHeld(t *testing.T, a Addresses) {
 		t.Errorf("it has %v, want %v", got.Addresses, ep.Addresses)
 	}
 	half := toCome(3)
-	half.Addresses = endpoint.Addresses{IPv4: netip.MustParseAddr("10.0.0.5"), IPv6: other.Addresses.IPv6}
+	half.Addresses = endpoint.Addresses{IPv4: netip.MustParseAddr("198.18.0.5"), IPv6: other.Addresses.IPv6}
 	if err := a.Keep(half); !errors.Is(err, allocator.ErrInUse) || a.owned(half) {
 		t.Errorf("half of it is another's: error %v, kept: %v", err, a.owned(half))
 	}
@@ -145,7 +146,7 @@ func testHeld(t *testing.T, a Addresses) {
 
 func testRestored(t *testing.T, a Addresses) {
 	ep := endpointtest.Endpoint(1)
-	ep.Addresses.IPv4 = netip.MustParseAddr("10.0.0.2")
+	ep.Addresses.IPv4 = netip.MustParseAddr("198.18.0.2")
 	if _, err := a.Restore(t.Context(), ep); err != nil {
 		t.Error(err)
 	}
@@ -159,7 +160,7 @@ func testRestored(t *testing.T, a Addresses) {
 // testExternal is of an address that another IPAM gave: it is taken as it is, and never given to others meanwhile.
 func testExternal(t *testing.T, a Addresses) {
 	ep := endpointtest.Endpoint(1)
-	ep.Spec.ExternalIPAM, ep.Spec.Requested.IPv4 = true, netip.MustParseAddr("10.0.0.2")
+	ep.Spec.ExternalIPAM, ep.Spec.Requested.IPv4 = true, netip.MustParseAddr("198.18.0.2")
 	if got := attach(t, a, ep); got.Addresses != ep.Spec.Requested {
 		t.Errorf("got %v, want %v", got.Addresses, ep.Spec.Requested)
 	}
