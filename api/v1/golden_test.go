@@ -182,7 +182,7 @@ var bodies = map[string]any{
 	"recovery-request": v1.RecoveryRequest{Begin: true, End: true, Force: true},
 	"policy": v1.Policy{
 		Kind: "NetworkPolicy", Namespace: "shop", Name: "web", Tier: "networkpolicy", Priority: 7, Egress: -1, Ingress: 2,
-		Reports: []string{"ingress rule 0: rules for HTTP and for DNS accept the same connections, which are denied"}, Outcome: "created",
+		Reports: []string{"ingress rule 0: rules for HTTP and for DNS accept the same connections, which are denied"}, Outcome: "created", Source: "kubernetes",
 		Manifest: json.RawMessage("{\n    \"kind\": \"NetworkPolicy\"\n  }"),
 	},
 	"policy-explanation": v1.PolicyExplanation{

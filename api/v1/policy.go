@@ -20,6 +20,8 @@ type Policy struct {
 	Ingress int `json:"ingress"`
 	// Audit says that the policy is not in force: what it would deny passes.
 	Audit bool `json:"audit,omitempty"`
+	// Source is "file" (porin policy apply) or "kubernetes" (its API).
+	Source string `json:"source"`
 	// Reports are what its author should know: what has no effect, and what the API leaves undefined.
 	Reports []string `json:"reports,omitempty"`
 	// Outcome is "created", "changed" or "unchanged" in the answer to PUT /v1/policy.

@@ -65,7 +65,7 @@ func (x *Enforcer) Apply(e *engine.Engine, change *engine.Change, locals map[str
 	}
 	desired, ids := desiredFilter(e, locals), idsOf(locals)
 	if len(desired.Pods) == 0 { // the filter goes last
-		if err := x.writer.Apply(e, change, ids); err != nil {
+		if err := x.write(e, change, ids); err != nil {
 			return err
 		}
 		x.desired, x.applied = desired, true
@@ -75,7 +75,30 @@ func (x *Enforcer) Apply(e *engine.Engine, change *engine.Change, locals map[str
 	if err := x.applyFilter(); err != nil {
 		return err
 	}
-	return x.writer.Apply(e, change, ids)
+	return x.write(e, change, ids)
+}
+
+// write expects the lock.
+func (x *Enforcer) write(e *engine.Engine, change *engine.Change, ids map[string]uint16) error {
+	return noRoom(x.writer.Apply(e, change, ids))
+}
+
+func noRoom(err error) error {
+	if errors.Is(err, policymap.ErrNoRoom) {
+		return fmt.Errorf("%w: %w", policy.ErrNoRoom, err)
+	}
+	return err
+}
+
+// Fits implements [policy.Enforcer].
+func (x *Enforcer) Fits(e *engine.Engine, locals map[string]policy.Local) error {
+	x.mu.Lock()
+	maps, started := x.maps, x.writer != nil
+	x.mu.Unlock()
+	if !started {
+		return ErrNotStarted
+	}
+	return noRoom(maps.Fits(e, idsOf(locals)))
 }
 
 // Forget implements [policy.Enforcer].

@@ -180,6 +180,8 @@ func (e *simEnforcer) knows(id uint16) bool {
 	return e.known[id]
 }
 
+func (*simEnforcer) Fits(*engine.Engine, map[string]policy.Local) error { return nil }
+
 func (*simEnforcer) Verdict(policy.Question) (uint32, error) { return engine.ValueDeny, nil }
 
 func (*simEnforcer) Layer7() (map[uint32]bool, error) { return nil, nil }

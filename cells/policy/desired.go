@@ -7,7 +7,6 @@ import (
 
 	"porin.dev/porin/cells/policy/engine"
 	"porin.dev/porin/cells/policy/model"
-	"porin.dev/porin/internal/fault"
 )
 
 // desiredEndpoint is an endpoint as the engine knows it and, of a local one, its place in the datapath.
@@ -78,27 +77,25 @@ type desired struct {
 	config    engine.Config
 	engine    *engine.Engine
 	policies  map[model.PolicyID]model.Policy
+	givenUp   map[model.PolicyID]substitute    // of policies that do not fit
+	unwritten map[model.PolicyID]*model.Policy // those that have changed since the last write, as they were before; nil: they are new
 	unmanaged map[netip.Prefix]struct{}
 	locals    map[string]Local
 }
 
 func newDesired(cfg engine.Config) desired {
 	return desired{
-		config: cfg, engine: engine.New(cfg), policies: map[model.PolicyID]model.Policy{},
+		config: cfg, engine: engine.New(cfg), policies: map[model.PolicyID]model.Policy{}, givenUp: map[model.PolicyID]substitute{}, unwritten: map[model.PolicyID]*model.Policy{},
 		unmanaged: map[netip.Prefix]struct{}{}, locals: map[string]Local{},
 	}
 }
 
-// errTooLarge is why policies are refused before the datapath is asked.
-var errTooLarge = fault.New(fault.Exhausted, "the policies are too large to be compiled: fewer rules with ports and overlapping blocks for the same pods take less")
-
-// apply changes the engine, and returns what takes the update back. anew says that the engine is another one: the update was too large for the one before.
-// What names have as addresses is not taken back.
-func (d *desired) apply(u update, domains []engine.DomainChange) (change engine.Change, undo update, anew bool) {
+// apply changes the engine. anew says that the engine is another one: the update was too large for the one before.
+func (d *desired) apply(u update, domains []engine.DomainChange) (change engine.Change, anew bool) {
 	told := engine.Update{Domains: domains}
 	var moved []string
 	for _, id := range u.policies.keys {
-		undo.policies.set(id, lookup(d.policies, id))
+		d.noteChange(id)
 		if policy := u.policies.values[id]; policy != nil {
 			told.SetPolicies = append(told.SetPolicies, *policy)
 			d.policies[id] = *policy
@@ -107,9 +104,14 @@ func (d *desired) apply(u update, domains []engine.DomainChange) (change engine.
 			delete(d.policies, id)
 		}
 	}
+	if len(told.RemovePolicies) > 0 { // there may be room now
+		for id := range d.givenUp {
+			d.noteChange(id)
+			told.SetPolicies = append(told.SetPolicies, d.policies[id])
+		}
+	}
 	for _, key := range u.endpoints.keys {
-		before, set := d.endpoint(key), u.endpoints.values[key]
-		undo.endpoints.set(key, before)
+		was, set := d.endpoint(key), u.endpoints.values[key]
 		delete(d.locals, key)
 		if set == nil {
 			told.RemoveEndpoints = append(told.RemoveEndpoints, key)
@@ -119,12 +121,11 @@ func (d *desired) apply(u update, domains []engine.DomainChange) (change engine.
 		if set.Local {
 			d.locals[key] = set.local
 		}
-		if before != nil && before.local != set.local {
+		if was != nil && was.local != set.local {
 			moved = append(moved, key)
 		}
 	}
 	for _, cidr := range u.unmanaged.keys {
-		undo.unmanaged.set(cidr, lookup(d.unmanaged, cidr))
 		if u.unmanaged.values[cidr] != nil {
 			told.SetUnmanaged = append(told.SetUnmanaged, cidr)
 			d.unmanaged[cidr] = struct{}{}
@@ -134,23 +135,36 @@ func (d *desired) apply(u update, domains []engine.DomainChange) (change engine.
 		}
 	}
 	change = d.engine.Apply(told)
-	if d.engine.Exceeded() { // it may have kept what nobody needs any more, such as rows for pods that are gone
-		all := d.everything()
-		d.engine = d.engine.Renew()
-		d.engine.Apply(all)
-		return change, undo, true
+	if d.engine.Exceeded() {
+		d.shrink()
+		return change, true
 	}
 	for _, key := range moved {
 		if !slices.Contains(change.Endpoints, key) {
 			change.Endpoints = append(change.Endpoints, key)
 		}
 	}
-	return change, undo, false
+	return change, false
+}
+
+// noteChange is called before a policy changes.
+func (d *desired) noteChange(id model.PolicyID) {
+	if _, again := d.unwritten[id]; !again {
+		d.unwritten[id] = nil
+		if was, ok := d.told(id); ok && !d.givenUp[id].denies {
+			d.unwritten[id] = &was
+		}
+	}
+	delete(d.givenUp, id)
 }
 
 // everything is all that the engine was told.
 func (d *desired) everything() engine.Update {
-	u := engine.Update{SetPolicies: slices.Collect(maps.Values(d.policies)), SetUnmanaged: slices.Collect(maps.Keys(d.unmanaged))}
+	u := engine.Update{SetUnmanaged: slices.Collect(maps.Keys(d.unmanaged))}
+	for id := range d.policies {
+		p, _ := d.told(id)
+		u.SetPolicies = append(u.SetPolicies, p)
+	}
 	for s := range d.engine.Endpoints() {
 		s.Addresses = slices.DeleteFunc(slices.Clone(s.Addresses), func(a netip.Addr) bool { return d.engine.End(a).Endpoint != s.Key }) // the order of endpoints is lost
 		u.SetEndpoints = append(u.SetEndpoints, s)
@@ -179,11 +193,4 @@ func (d *desired) endpoint(key string) *desiredEndpoint {
 		return nil
 	}
 	return &desiredEndpoint{Endpoint: ep, local: d.locals[key]}
-}
-
-func lookup[K comparable, V any](all map[K]V, key K) *V {
-	if value, ok := all[key]; ok {
-		return &value
-	}
-	return nil
 }

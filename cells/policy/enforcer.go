@@ -8,12 +8,17 @@ import (
 	"porin.dev/porin/internal/fault"
 )
 
+// ErrNoRoom is why [Enforcer.Apply] fails when the kernel has no room for all that the policies say.
+var ErrNoRoom = fault.New(fault.Exhausted, "the policies do not fit into the datapath's maps")
+
 // Enforcer writes into the kernel what the engine says, and reads it back.
 type Enforcer interface {
 	// Apply writes what has changed since the last call that succeeded; nil stands for everything, as at first, and after an error. Until the first call what
 	// previous agents wrote stays in force. locals has the local endpoints that the engine knows; Apply keeps neither. After an error the kernel may have any part
-	// of the change. It is called from one goroutine at a time, and the engine does not change during a call.
+	// of the change; it is [ErrNoRoom] when there is no room. It is called from one goroutine at a time, and the engine does not change during a call.
 	Apply(e *engine.Engine, change *engine.Change, locals map[string]Local) error
+	// Fits returns [ErrNoRoom] when the kernel has no room for what the engine says. It writes nothing, and may be called during an Apply.
+	Fits(e *engine.Engine, locals map[string]Local) error
 	// Forget removes what the kernel has of an endpoint that a previous agent has told of, and that is gone. It may be called during an Apply, and does nothing for an
 	// endpoint that the last Apply was told of.
 	Forget(id uint16) error
@@ -55,6 +60,8 @@ type noEnforcer struct{}
 var errNoDatapath = fault.New(fault.NotFound, "this agent has no datapath")
 
 func (noEnforcer) Apply(*engine.Engine, *engine.Change, map[string]Local) error { return nil }
+
+func (noEnforcer) Fits(*engine.Engine, map[string]Local) error { return nil }
 
 func (noEnforcer) Forget(uint16) error { return nil }
 

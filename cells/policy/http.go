@@ -56,7 +56,7 @@ func (s routes) list(w http.ResponseWriter, _ *http.Request) error {
 	reports := s.policies.Reports()
 	list := []v1.Policy{} // an empty list is [] and not null
 	for _, m := range s.policies.List() {
-		one := policyToV1(m, reports)
+		one := s.toV1(m, reports)
 		one.Manifest = nil
 		list = append(list, one)
 	}
@@ -72,7 +72,7 @@ func (s routes) get(w http.ResponseWriter, r *http.Request) error {
 	if !ok {
 		return fmt.Errorf("%s: %w", id, ErrNotFound)
 	}
-	return httpx.JSON(w, http.StatusOK, policyToV1(m, s.policies.Reports()))
+	return httpx.JSON(w, http.StatusOK, s.toV1(m, s.policies.Reports()))
 }
 
 func (s routes) put(w http.ResponseWriter, r *http.Request) error {
@@ -87,7 +87,7 @@ func (s routes) put(w http.ResponseWriter, r *http.Request) error {
 	reports := s.policies.Reports()
 	list := []v1.Policy{}
 	for i, m := range given {
-		one := policyToV1(m, reports)
+		one := s.toV1(m, reports)
 		one.Manifest, one.Outcome = nil, string(outcomes[i])
 		selects := false
 		if s.policies.view.read(func(e *engine.Engine) { selects = e.Selects(m.Policy.ID) }); !selects {
@@ -250,6 +250,23 @@ func portIn(protocolText, portText string) (protocol model.Protocol, port uint16
 		return 0, 0, fault.New(fault.Invalid, fmt.Sprintf("port %.32q: want a number from 1 to 65535", portText))
 	}
 	return protocol, uint16(number), nil
+}
+
+// toV1 is the policy as the API shows it.
+func (s routes) toV1(m manifest.Manifest, reports []engine.Report) v1.Policy {
+	one := policyToV1(m, reports)
+	_, byHand := s.policies.file(m.Policy.ID)
+	one.Source = SourceFile
+	if o, ok := s.policies.object(m.Policy.ID); ok {
+		if !byHand {
+			one.Source = SourceKubernetes
+		}
+		one.Reports = append(one.Reports, o.texts(byHand)...)
+	}
+	if err := s.policies.view.gaveUp(m.Policy.ID); err != nil {
+		one.Reports = append(one.Reports, "not in force as it is: "+err.Error())
+	}
+	return one
 }
 
 func policyToV1(m manifest.Manifest, reports []engine.Report) v1.Policy {

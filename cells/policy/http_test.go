@@ -40,10 +40,10 @@ func TestPoliciesOverHTTP(t *testing.T) {
 		answer             string
 	}{
 		{"GET", "/v1/policy", "", 200, `[]`},
-		{"PUT", "/v1/policy", toWebFrom("client"), 200, `[{"kind":"NetworkPolicy","namespace":"default","name":"web","tier":"networkpolicy","egress":-1,"ingress":1,"reports":["selects no pod of this node"],"outcome":"created"}]`},
+		{"PUT", "/v1/policy", toWebFrom("client"), 200, `[{"kind":"NetworkPolicy","namespace":"default","name":"web","tier":"networkpolicy","egress":-1,"ingress":1,"source":"file","reports":["selects no pod of this node"],"outcome":"created"}]`},
 		{"PUT", "/v1/policy", toWebFrom("client"), 200, `"outcome":"unchanged"`},
-		{"PUT", "/v1/policy", twoPolicies, 200, `"name":"first","tier":"admin","priority":7,"egress":-1,"ingress":1,"reports":["equal priority 7 in tier admin: evaluated in the order of kind and name","selects no pod of this node"],"outcome":"created"}`},
-		{"GET", "/v1/policy", "", 200, `{"kind":"NetworkPolicy","namespace":"default","name":"web","tier":"networkpolicy","egress":-1,"ingress":1}]`},
+		{"PUT", "/v1/policy", twoPolicies, 200, `"name":"first","tier":"admin","priority":7,"egress":-1,"ingress":1,"source":"file","reports":["equal priority 7 in tier admin: evaluated in the order of kind and name","selects no pod of this node"],"outcome":"created"}`},
+		{"GET", "/v1/policy", "", 200, `{"kind":"NetworkPolicy","namespace":"default","name":"web","tier":"networkpolicy","egress":-1,"ingress":1,"source":"file"}]`},
 		{"GET", "/v1/policy/networkpolicy/default/web", "", 200, `"manifest":{"apiVersion":"networking.k8s.io/v1","kind":"NetworkPolicy"`},
 		{"GET", "/v1/policy/ClusterNetworkPolicy/first", "", 200, `"manifest":{"apiVersion":"policy.networking.k8s.io/v1alpha2"`},
 		{"GET", "/v1/policy/NetworkPolicy/default/other", "", 404, `NetworkPolicy default/other: no such policy`},
@@ -95,7 +95,7 @@ func TestExplainRemotePod(t *testing.T) {
 	for _, name := range []string{"far", "later"} {
 		remote.Name = name
 		n.queue.SetRemote(RemoteChange{Set: []model.Endpoint{remote}})
-		if err := n.queue.do(t.Context(), update{}, true); err != nil {
+		if err := n.queue.set(t.Context(), update{}); err != nil {
 			t.Fatal(err)
 		}
 		for path, want := range map[string]string{

@@ -20,6 +20,7 @@ type fakeKernel struct {
 	mu        sync.Mutex // guards the fields below
 	applied   int
 	refuse    func(locals map[string]Local) error // nil refuses nothing
+	fits      func(*engine.Engine) error          // of Fits and Apply; nil fits everything
 	addresses map[netip.Addr]engine.ClassID
 	prefixes  map[netip.Prefix]engine.ClassID
 	endpoints map[string]fakeEndpoint
@@ -70,6 +71,11 @@ func (k *fakeKernel) Apply(e *engine.Engine, changed *engine.Change, locals map[
 			return err
 		}
 	}
+	if k.fits != nil {
+		if err := k.fits(e); err != nil {
+			return err
+		}
+	}
 	change := k.everything(e, locals)
 	if changed != nil {
 		change = *changed
@@ -103,6 +109,15 @@ func (k *fakeKernel) Apply(e *engine.Engine, changed *engine.Change, locals map[
 		egress, _ := e.Table(key, model.Egress)
 		ingress, _ := e.Table(key, model.Ingress)
 		k.endpoints[key] = fakeEndpoint{local.ID, [2]engine.TableID{egress.ID(), ingress.ID()}}
+	}
+	return nil
+}
+
+func (k *fakeKernel) Fits(e *engine.Engine, _ map[string]Local) error {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.fits != nil {
+		return k.fits(e)
 	}
 	return nil
 }

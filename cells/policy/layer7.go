@@ -17,29 +17,21 @@ import (
 
 // How long the proxy may take.
 const (
-	// prepareAtOnce is while nothing else can be written.
-	prepareAtOnce = 100 * time.Millisecond
-	// prepareTimeout is while the caller of a change waits, who may have less time.
+	// atOnce is while nothing else can be written.
+	atOnce = 100 * time.Millisecond
+	// prepareTimeout is while rows deny what needs the rules.
 	prepareTimeout = 10 * time.Second
 	// prepareAtStart is before the first write, for which all endpoints wait.
 	prepareAtStart = 5 * time.Second
 )
 
-// errProxySlow is why a change is refused that the proxy has not answered about in time.
+// errProxySlow is why rules are withheld that the proxy has not answered about in time.
 var errProxySlow = fault.New(fault.Unavailable, "the proxy does not answer")
-
-// unprepared is why a change was not made: its rows would have layer 7 rules that the proxy does not have.
-type unprepared struct{ rules []*engine.Layer7 }
-
-func (u *unprepared) Error() string {
-	return fmt.Sprintf("the proxy does not have %d sets of layer 7 rules", len(u.rules))
-}
 
 // layer7 knows which layer 7 rules the proxy has. They are told apart by their pointers, so that rules which get the number of others are others.
 //
 //	a change needs rules --> Prepare, at once --> answered:   it is written
-//	                                         '--> not yet:    it is taken back, its caller has the proxy prepare them, and makes it again
-//	                                                          of a change that must not be refused, the rows deny until the loop has had them prepared
+//	                                         '--> not yet:    it is written, and its rows deny until the loop has had the rules prepared
 //	no row has them any more --> Release, by the loop
 type layer7 struct {
 	proxy Proxy
@@ -47,15 +39,14 @@ type layer7 struct {
 
 	mu       sync.Mutex // guards the fields below
 	prepared map[*engine.Layer7]bool
-	held     map[*engine.Layer7]int // by callers who have them prepared: they are not released
-	failed   error                  // why the last rules were not prepared; nil when they were
+	failed   error // why the last rules were not prepared; nil when they were
 }
 
 func newLayer7(proxy Proxy) *layer7 {
 	if proxy == nil {
 		proxy = noProxy{}
 	}
-	return &layer7{proxy: proxy, prepared: map[*engine.Layer7]bool{}, held: map[*engine.Layer7]int{}}
+	return &layer7{proxy: proxy, prepared: map[*engine.Layer7]bool{}}
 }
 
 // missing returns those of the rules that the proxy does not have and can apply. Others are from before the agent's start: policies with such are refused.
@@ -90,25 +81,6 @@ func (x *layer7) lastError() error {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	return x.failed
-}
-
-// hold keeps rules from being released until they are let go.
-func (x *layer7) hold(rules []*engine.Layer7) {
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	for _, l := range rules {
-		x.held[l]++
-	}
-}
-
-func (x *layer7) letGo(rules []*engine.Layer7) {
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	for _, l := range rules {
-		if x.held[l]--; x.held[l] == 0 {
-			delete(x.held, l)
-		}
-	}
 }
 
 // prepare has the proxy get the rules. The error is errProxySlow when it takes longer.
@@ -148,12 +120,12 @@ func sayWhy(cause, err error) error {
 	return fmt.Errorf("%w: %w", cause, err)
 }
 
-// releasable returns those of the rules that nobody holds and the kernel does not have, as not prepared.
+// releasable returns those of the rules that the kernel does not have, as not prepared.
 func (x *layer7) releasable(unused []*engine.Layer7, inKernel map[uint32]bool) (free []*engine.Layer7) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	for _, l := range unused {
-		if x.held[l] == 0 && !inKernel[l.Number] {
+		if !inKernel[l.Number] {
 			delete(x.prepared, l)
 			free = append(free, l)
 		}
@@ -161,31 +133,14 @@ func (x *layer7) releasable(unused []*engine.Layer7, inKernel map[uint32]bool) (
 	return free
 }
 
-// withProxy makes a change, and again whenever it needs layer 7 rules that the proxy has got meanwhile. The change expects no turn.
-func (q *Queue) withProxy(ctx context.Context, change func() error) error {
-	var held []*engine.Layer7
-	defer func() { q.layer7.letGo(held) }()
-	for {
-		err := change()
-		needed, ok := errors.AsType[*unprepared](err)
-		if !ok {
-			return err
-		}
-		if err := q.view.beginTurn(ctx); err != nil {
-			return err
-		}
-		known := !slices.ContainsFunc(needed.rules, func(l *engine.Layer7) bool { return !q.view.engine.KnowsLayer7(l) })
-		if known { // else they were released: the numbers may be others'
-			q.layer7.hold(needed.rules)
-			held = append(held, needed.rules...)
-		}
-		q.view.endTurn()
-		if !known {
-			continue
-		}
-		if err := q.layer7.prepare(ctx, needed.rules, prepareTimeout); err != nil {
-			return fault.Wrap(kindOf(err), err)
-		}
+// prepareAtOnce has the proxy get rules that rows name for the first time, if it answers soon. It expects the turn.
+func (q *Queue) prepareAtOnce() {
+	missing := q.layer7.missing(q.view.engine.Layer7())
+	if len(missing) == 0 || errors.Is(q.layer7.lastError(), errProxySlow) {
+		return
+	}
+	if err := q.layer7.prepare(context.Background(), missing, atOnce); err != nil {
+		q.log.Warn("what needs layer 7 rules is denied until the proxy has them", "error", err)
 	}
 }
 
@@ -196,9 +151,7 @@ func (q *Queue) prepareAll(ctx context.Context) {
 	}
 	q.commit(q.takeCollected()...)
 	rules := q.layer7.missing(q.view.engine.Layer7())
-	q.layer7.hold(rules)
 	q.view.endTurn()
-	defer q.layer7.letGo(rules)
 	if len(rules) == 0 {
 		return
 	}
@@ -212,19 +165,47 @@ func (q *Queue) withhold() {
 	if q.view.engine.WithholdLayer7(func(l *engine.Layer7) bool { return !q.layer7.isPrepared(l) }) {
 		q.written = false
 	}
-	err := q.layer7.withheld(q.view.engine.Layer7())
+	rules := q.view.engine.Layer7()
+	err := q.layer7.withheld(rules)
 	if err != nil {
 		q.layer7.task.Trigger()
 	}
 	q.view.mu.Lock()
 	defer q.view.mu.Unlock()
-	q.view.applied.Withheld = err
+	q.view.applied.Withheld, q.view.applied.Awaited = err, len(q.layer7.missing(rules))
+	q.view.tell()
+}
+
+// awaitProxy returns when the proxy has all layer 7 rules that it can apply, or why it does not have them: it has said so, or has not answered in time.
+func (q *Queue) awaitProxy(ctx context.Context) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, prepareTimeout, errProxySlow)
+	defer cancel()
+	for {
+		q.view.mu.RLock()
+		awaited, news := q.view.applied.Awaited, q.view.news
+		q.view.mu.RUnlock()
+		if awaited == 0 {
+			return nil
+		}
+		if err := q.layer7.lastError(); err != nil && !errors.Is(err, errProxySlow) {
+			return err
+		}
+		select {
+		case <-news:
+		case <-ctx.Done():
+			if err := q.layer7.lastError(); err != nil {
+				return sayWhy(context.Cause(ctx), err)
+			}
+			return context.Cause(ctx)
+		}
+	}
 }
 
 // releaseInterval is the time between two searches for rules that no row names any more. They stay with the proxy until then.
 const releaseInterval = 5 * time.Second
 
-// layer7Round has the proxy get rules that rows deny in the place of, and releases those that no row has any more.
+// layer7Round has the proxy get rules that rows deny in the place of, and releases those that no row has any more. Nothing is released meanwhile: what it prepares
+// keeps its number.
 func (q *Queue) layer7Round(ctx context.Context) error {
 	if !q.isOpen() {
 		return nil
@@ -233,10 +214,8 @@ func (q *Queue) layer7Round(ctx context.Context) error {
 		return err
 	}
 	rules := q.layer7.missing(q.view.engine.Layer7())
-	q.layer7.hold(rules)
 	err := q.release()
 	q.view.endTurn()
-	defer q.layer7.letGo(rules)
 	if err != nil || len(rules) == 0 {
 		return err
 	}

@@ -32,7 +32,13 @@ const (
 	Unchanged Outcome = "unchanged"
 )
 
-// Policies keeps the policies that the API sets: on the disk, and in force. Its methods may be called concurrently.
+// Where a policy comes from.
+const (
+	SourceFile       = "file"       // porin policy apply
+	SourceKubernetes = "kubernetes" // its API
+)
+
+// Policies keeps the policies of both sources: on the disk, and in force. Its methods may be called concurrently.
 type Policies struct {
 	log   *slog.Logger
 	queue *Queue
@@ -41,21 +47,22 @@ type Policies struct {
 	turn  chan struct{} // holds one token while a change is under way
 	diff  chan struct{} // holds one token while a diff is computed, which takes an engine of its own
 
-	mu  sync.RWMutex // guards the field below
-	all map[model.PolicyID]manifest.Manifest
+	mu      sync.RWMutex // guards the fields below, which only who has the turn writes
+	files   map[model.PolicyID]manifest.Manifest
+	objects map[model.PolicyID]object // one that has the ID of a file's is not in force
 }
 
 // New returns what has policies enforced by the queue. It is to be started before the queue opens.
 func New(cfg Config, q *Queue, log *slog.Logger) *Policies {
 	return &Policies{
 		log: log, queue: q, view: q.View(), store: store{path: cfg.path()}, turn: make(chan struct{}, 1), diff: make(chan struct{}, 1),
-		all: map[model.PolicyID]manifest.Manifest{},
+		files: map[model.PolicyID]manifest.Manifest{}, objects: map[model.PolicyID]object{},
 	}
 }
 
 // Start reads what is on the disk.
 func (p *Policies) Start() error {
-	read, err := p.store.open()
+	files, objects, err := p.store.open()
 	if err != nil {
 		return err
 	}
@@ -63,8 +70,12 @@ func (p *Policies) Start() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	var u update
-	for _, m := range read {
-		p.all[m.Policy.ID] = m
+	for _, o := range objects {
+		p.objects[o.Policy.ID] = o
+		u.policies.set(o.Policy.ID, &o.Policy)
+	}
+	for _, m := range files {
+		p.files[m.Policy.ID] = m
 		u.policies.set(m.Policy.ID, &m.Policy)
 	}
 	p.queue.collect(u)
@@ -92,7 +103,8 @@ func (p *Policies) begin(ctx context.Context) error {
 func (p *Policies) end() { <-p.turn }
 
 // Put sets the policies of all documents in data, or none, and returns what became of each. Others stay as they are. When it returns, they
-// are in the datapath and on the disk. It waits for the proxy if they have layer 7 rules; others may change policies meanwhile.
+// are on the disk and in the datapath, and the proxy has their layer 7 rules. An error of kind [fault.Unavailable] may say that they are on the disk alone: they
+// are written as soon as the datapath and the proxy take them.
 func (p *Policies) Put(ctx context.Context, data []byte) ([]manifest.Manifest, []Outcome, error) {
 	given, err := manifest.ReadAll(data)
 	if err != nil {
@@ -101,21 +113,28 @@ func (p *Policies) Put(ctx context.Context, data []byte) ([]manifest.Manifest, [
 	if len(given) == 0 {
 		return nil, nil, fault.New(fault.Invalid, "no policy: want one document or more")
 	}
+	asksProxy := false
 	for _, m := range given {
-		if err := p.supported(m.Policy); err != nil {
+		if _, ok := p.object(m.Policy.ID); ok {
+			return nil, nil, fault.New(fault.Conflict, fmt.Sprintf("%s: the policy is one of the Kubernetes API: change it there, with kubectl", m.Policy.ID))
+		}
+		asks, err := p.supported(m.Policy)
+		if err != nil {
 			return nil, nil, fmt.Errorf("%s: %w", m.Policy.ID, err)
 		}
+		asksProxy = asksProxy || asks
 	}
-	var outcomes []Outcome
-	err = p.queue.withProxy(ctx, func() error {
-		outcomes, err = p.tryPut(ctx, given)
-		return err
-	})
+	outcomes, err := p.put(ctx, given)
+	if err == nil && asksProxy {
+		if err = p.queue.awaitProxy(ctx); err != nil {
+			err = fault.Wrap(kindOf(err), fmt.Errorf("the policies are set, and what needs their layer 7 rules is denied until the proxy has them: %w", err))
+		}
+	}
 	return given, outcomes, err
 }
 
-// supported returns why the proxy cannot apply the policy's layer 7 rules.
-func (p *Policies) supported(policy model.Policy) error {
+// supported reports whether the policy has layer 7 rules, and why the proxy cannot apply them.
+func (p *Policies) supported(policy model.Policy) (some bool, err error) {
 	for _, d := range []model.Direction{model.Egress, model.Ingress} {
 		if policy.Part(d) == nil {
 			continue
@@ -124,16 +143,16 @@ func (p *Policies) supported(policy model.Policy) error {
 			if r.Layer7 == nil {
 				continue
 			}
+			some = true
 			if err := p.queue.layer7.proxy.Supports(*r.Layer7); err != nil {
-				return fmt.Errorf("%s rule %d: %w", d, i, err)
+				return true, fmt.Errorf("%s rule %d: %w", d, i, err)
 			}
 		}
 	}
-	return nil
+	return some, nil
 }
 
-// tryPut does not wait for the proxy.
-func (p *Policies) tryPut(ctx context.Context, given []manifest.Manifest) ([]Outcome, error) {
+func (p *Policies) put(ctx context.Context, given []manifest.Manifest) ([]Outcome, error) {
 	if err := p.begin(ctx); err != nil {
 		return nil, err
 	}
@@ -141,7 +160,7 @@ func (p *Policies) tryPut(ctx context.Context, given []manifest.Manifest) ([]Out
 	outcomes := make([]Outcome, len(given))
 	var set []manifest.Manifest
 	for i, m := range given {
-		switch was, ok := p.Get(m.Policy.ID); {
+		switch was, ok := p.file(m.Policy.ID); {
 		case ok && bytes.Equal(was.JSON, m.JSON):
 			outcomes[i] = Unchanged
 			continue
@@ -160,22 +179,20 @@ func (p *Policies) tryPut(ctx context.Context, given []manifest.Manifest) ([]Out
 
 // Delete ends a policy.
 func (p *Policies) Delete(ctx context.Context, id model.PolicyID) error {
-	return p.queue.withProxy(ctx, func() error { return p.tryDelete(ctx, id) })
-}
-
-// tryDelete does not wait for the proxy.
-func (p *Policies) tryDelete(ctx context.Context, id model.PolicyID) error {
 	if err := p.begin(ctx); err != nil {
 		return err
 	}
 	defer p.end()
-	if _, ok := p.Get(id); !ok {
+	if _, ok := p.file(id); !ok {
+		if _, ok := p.object(id); ok {
+			return fault.New(fault.Conflict, fmt.Sprintf("delete %s: the policy is one of the Kubernetes API: delete it there, with kubectl", id))
+		}
 		return fmt.Errorf("delete %s: %w", id, ErrNotFound)
 	}
 	return p.change(ctx, nil, []model.PolicyID{id})
 }
 
-// change has the datapath follow, then the disk. What fails is taken back. It expects the turn.
+// change writes the disk, and has the datapath follow. It expects the turn.
 func (p *Policies) change(ctx context.Context, set []manifest.Manifest, remove []model.PolicyID) error {
 	if len(set)+len(remove) == 0 {
 		return nil
@@ -183,59 +200,93 @@ func (p *Policies) change(ctx context.Context, set []manifest.Manifest, remove [
 	if !p.queue.isOpen() {
 		return errStarting
 	}
-	var u, undo update
-	for _, m := range set {
-		u.policies.set(m.Policy.ID, &m.Policy)
-		undo.policies.set(m.Policy.ID, p.before(m.Policy.ID))
-	}
-	for _, id := range remove {
-		u.policies.set(id, nil)
-		undo.policies.set(id, p.before(id))
-	}
-	// A caller who leaves must not leave the datapath with what is not on the disk.
-	ctx = context.WithoutCancel(ctx)
-	if err := p.queue.try(ctx, u, false); err != nil {
+	if err := p.check(set); err != nil {
 		return err
 	}
-	if err := p.store.change(set, remove); err != nil {
-		if undoErr := p.queue.do(ctx, undo, true); undoErr != nil {
-			p.log.Error("policies that are not on the disk are in force until the datapath can be written", "error", undoErr)
-		}
+	if err := p.store.change(policiesBucket, set, remove); err != nil {
 		return err
 	}
+	var u update
 	p.mu.Lock()
-	defer p.mu.Unlock()
 	for _, m := range set {
-		p.all[m.Policy.ID] = m
+		p.files[m.Policy.ID] = m
+		u.policies.set(m.Policy.ID, &m.Policy)
 		p.log.Info("policy set", "policy", m.Policy.ID.String())
 	}
 	for _, id := range remove {
-		delete(p.all, id)
+		delete(p.files, id)
+		u.policies.set(id, nil)
+		if o, ok := p.objects[id]; ok {
+			u.policies.set(id, &o.Policy)
+		}
 		p.log.Info("policy deleted", "policy", id.String())
 	}
-	return nil
-}
-
-func (p *Policies) before(id model.PolicyID) *model.Policy {
-	if was, ok := p.Get(id); ok {
-		return &was.Policy
+	p.mu.Unlock()
+	if err := p.queue.set(ctx, u); err != nil {
+		return fmt.Errorf("the policies are on the disk, and in force when they can be written: %w", err)
+	}
+	for _, m := range set {
+		if err := p.view.gaveUp(m.Policy.ID); err != nil {
+			return fmt.Errorf("%s is on the disk, and not in force: %w", m.Policy.ID, err)
+		}
 	}
 	return nil
 }
 
-// Get returns a policy.
-func (p *Policies) Get(id model.PolicyID) (manifest.Manifest, bool) {
+// check returns why the policies would not fit beside those of now.
+func (p *Policies) check(set []manifest.Manifest) error {
+	if len(set) == 0 {
+		return nil
+	}
+	var u engine.Update
+	for _, m := range set {
+		u.SetPolicies = append(u.SetPolicies, m.Policy)
+	}
+	p.view.mu.RLock()
+	all, locals, config := p.view.everything(), maps.Clone(p.view.locals), p.view.config
+	p.view.mu.RUnlock()
+	e := engine.New(config)
+	e.Apply(all)
+	if e.Apply(u); e.Exceeded() {
+		return errTooLarge
+	}
+	return p.queue.enforcer.Fits(e, locals)
+}
+
+func (p *Policies) file(id model.PolicyID) (manifest.Manifest, bool) {
 	p.mu.RLock()
 	defer p.mu.RUnlock()
-	m, ok := p.all[id]
+	m, ok := p.files[id]
 	return m, ok
 }
 
-// List returns all policies in the order of their evaluation, those of a tier without priorities by namespace and name.
-func (p *Policies) List() []manifest.Manifest {
+func (p *Policies) object(id model.PolicyID) (object, bool) {
 	p.mu.RLock()
 	defer p.mu.RUnlock()
-	return slices.SortedFunc(maps.Values(p.all), func(a, b manifest.Manifest) int {
+	o, ok := p.objects[id]
+	return o, ok
+}
+
+// Get returns the policy of an ID that is in force.
+func (p *Policies) Get(id model.PolicyID) (manifest.Manifest, bool) {
+	if m, ok := p.file(id); ok {
+		return m, true
+	}
+	o, ok := p.object(id)
+	return o.Manifest, ok
+}
+
+// List returns all policies that are in force, in the order of their evaluation, those of a tier without priorities by namespace and name.
+func (p *Policies) List() []manifest.Manifest {
+	p.mu.RLock()
+	all := maps.Clone(p.files)
+	for id, o := range p.objects {
+		if _, ok := all[id]; !ok {
+			all[id] = o.Manifest
+		}
+	}
+	p.mu.RUnlock()
+	return slices.SortedFunc(maps.Values(all), func(a, b manifest.Manifest) int {
 		x, y := a.Policy, b.Policy
 		return cmp.Or(cmp.Compare(x.Tier, y.Tier), cmp.Compare(x.Priority, y.Priority), cmp.Compare(x.ID.Kind, y.ID.Kind),
 			cmp.Compare(x.ID.Namespace, y.ID.Namespace), cmp.Compare(x.ID.Name, y.ID.Name))

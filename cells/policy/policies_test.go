@@ -8,8 +8,11 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"porin.dev/porin/cells/endpoint"
+	"porin.dev/porin/cells/policy/engine"
 	"porin.dev/porin/cells/policy/model"
 	"porin.dev/porin/internal/fault"
 )
@@ -67,7 +70,7 @@ func TestPutOutcomes(t *testing.T) {
 	}
 }
 
-// TestPutAllOrNone has a document that is wrong, a kernel and a disk that refuse.
+// TestPutAllOrNone has a document that is wrong, maps without room and a disk that refuses.
 func TestPutAllOrNone(t *testing.T) {
 	dir := t.TempDir()
 	n := servingNode(t, filepath.Join(dir, "state"))
@@ -91,12 +94,12 @@ func TestPutAllOrNone(t *testing.T) {
 		}
 		unchanged(name)
 	}
-	n.kernel.refuseWith(fault.Wrap(fault.Exhausted, errKernel))
-	if _, _, err := n.policies.Put(t.Context(), []byte(toWebFrom("other"))); !errors.Is(err, errKernel) || fault.KindOf(err) != fault.Exhausted {
-		t.Errorf("error %v, want %v of kind exhausted", err, errKernel)
+	n.kernel.fits = func(*engine.Engine) error { return ErrNoRoom }
+	if _, _, err := n.policies.Put(t.Context(), []byte(toWebFrom("other"))); !errors.Is(err, ErrNoRoom) || fault.KindOf(err) != fault.Exhausted {
+		t.Errorf("error %v, want %v of kind exhausted", err, ErrNoRoom)
 	}
-	n.kernel.refuseWith(nil)
-	unchanged("a kernel that refuses")
+	n.kernel.fits = nil
+	unchanged("maps without room")
 	if err := n.policies.store.db.Close(); err != nil { // every write fails from now on
 		t.Fatal(err)
 	}
@@ -109,6 +112,25 @@ func TestPutAllOrNone(t *testing.T) {
 		t.Errorf("delete: error %v, want one of kind unavailable", err)
 	}
 	unchanged("a disk that refuses a deletion")
+}
+
+// TestPutWhileKernelRefuses: the policies are on the disk, what was before is in force, and they follow.
+func TestPutWhileKernelRefuses(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := servingNode(t, t.TempDir())
+		web, other := pod(1, "web"), pod(3, "other")
+		n.attach(t, web)
+		n.attach(t, other)
+		n.put(t, toWebFrom("client"))
+		n.kernel.refuseWith(errKernel)
+		if _, _, err := n.policies.Put(t.Context(), []byte(toWebFrom("other"))); !errors.Is(err, errKernel) || fault.KindOf(err) != fault.Unavailable {
+			t.Errorf("error %v, want %v as unavailable", err, errKernel)
+		}
+		n.wants(t, other, web, false, "while the kernel refuses")
+		n.kernel.refuseWith(nil)
+		time.Sleep(lastRetry)
+		n.wants(t, other, web, true, "afterwards")
+	})
 }
 
 func TestDelete(t *testing.T) {

@@ -23,8 +23,8 @@ const (
 var errStopped = fault.New(fault.Unavailable, "the agent is stopping")
 
 // Queue is the one writer of the engine, and of what the [Enforcer] has of it; a [View] reads them. Who has the turn takes all requests that wait,
-// makes one change of them and has it written: a caller, when nobody else is at it, or the queue's loop. Rows have layer 7 rules only when the [Proxy] has them.
-// Its methods may be called concurrently.
+// makes one change of them and has it written: a caller, when nobody else is at it, or the queue's loop. What cannot be written stays in the engine, and is tried
+// again. Rows have layer 7 rules only when the [Proxy] has them. Its methods may be called concurrently.
 type Queue struct {
 	log      *slog.Logger
 	enforcer Enforcer
@@ -49,8 +49,6 @@ type request struct {
 	update
 	// anew has everything written.
 	anew bool
-	// keep has the change stay in the engine when it cannot be written, and be tried again. Others are taken back.
-	keep bool
 	// collected says that nobody waits for it.
 	collected bool
 	done      chan error // with room for one
@@ -67,7 +65,7 @@ func NewQueue(cfg engine.Config, enforcer Enforcer, proxy Proxy, names *Names, l
 	}
 	q := &Queue{
 		log: log, enforcer: enforcer, opened: make(chan struct{}), layer7: newLayer7(proxy), names: names,
-		view: &View{enforcer: enforcer, turn: make(chan struct{}, 1), desired: newDesired(cfg)},
+		view: &View{enforcer: enforcer, turn: make(chan struct{}, 1), desired: newDesired(cfg), news: make(chan struct{})},
 	}
 	names.view, names.changed = q.view, q.writeNames
 	q.task = task.Every(log, task.Round{Name: "policy-apply", Run: q.round, Retry: firstRetry, MaxRetry: lastRetry})
@@ -114,7 +112,7 @@ func (q *Queue) Open(ctx context.Context) error {
 	q.awaitRemote(ctx)
 	q.prepareAll(ctx)
 	q.open.Do(func() { close(q.opened) })
-	return q.do(ctx, update{}, true)
+	return q.set(ctx, update{})
 }
 
 func (q *Queue) isOpen() bool {
@@ -135,14 +133,8 @@ func (q *Queue) hasStopped() bool {
 	}
 }
 
-// do returns when the update is written. Without keep it is taken back when it cannot be; then the error says so, and nothing has
-// changed. It waits until the queue is open, and for the proxy.
-func (q *Queue) do(ctx context.Context, u update, keep bool) error {
-	return q.withProxy(ctx, func() error { return q.try(ctx, u, keep) })
-}
-
-// try is do for who does not wait for the proxy: see [Queue.withProxy].
-func (q *Queue) try(ctx context.Context, u update, keep bool) error {
+// set returns when the update is written. After an error it stays in the engine, and is tried again. It waits until the queue is open.
+func (q *Queue) set(ctx context.Context, u update) error {
 	select {
 	case <-q.opened:
 	case <-ctx.Done():
@@ -156,7 +148,7 @@ func (q *Queue) try(ctx context.Context, u update, keep bool) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	r := q.push(&request{update: u, keep: keep})
+	r := q.push(&request{update: u})
 	q.serveInline()
 	return q.wait(ctx, r)
 }
@@ -192,7 +184,7 @@ func (q *Queue) allWritten() bool { return q.written && len(q.pending) == 0 }
 
 // rewrite has everything written anew, and returns when it is.
 func (q *Queue) rewrite(ctx context.Context) error {
-	r := q.push(&request{anew: true, keep: true})
+	r := q.push(&request{anew: true})
 	q.task.Trigger()
 	return q.wait(ctx, r)
 }
@@ -215,7 +207,7 @@ func (q *Queue) wait(ctx context.Context, r *request) error {
 
 // collect has the update written without waiting for it: when the queue opens, or soon.
 func (q *Queue) collect(u update) {
-	q.push(&request{update: u, keep: true, collected: true})
+	q.push(&request{update: u, collected: true})
 	q.task.Trigger()
 }
 
@@ -269,51 +261,25 @@ func (q *Queue) round(ctx context.Context) error {
 	return nil
 }
 
-// serve makes one change of the requests. When it cannot be written, each has a change of its own, so that nobody suffers for another.
+// serve makes one change of the requests.
 func (q *Queue) serve(requests []*request) {
-	denied := q.layer7.missing(q.view.engine.Layer7())
-	undo := q.commit(requests...)
-	missing := slices.DeleteFunc(q.layer7.missing(q.view.engine.Layer7()), func(l *engine.Layer7) bool { return slices.Contains(denied, l) })
-	refusable := slices.ContainsFunc(requests, func(r *request) bool { return !r.keep })
-	var proxyErr error
-	if len(missing) > 0 {
-		if proxyErr = q.layer7.lastError(); !errors.Is(proxyErr, errProxySlow) {
-			proxyErr = q.layer7.prepare(context.Background(), missing, prepareAtOnce)
-		}
-	}
-	if proxyErr != nil && refusable {
-		if errors.Is(proxyErr, errProxySlow) {
-			proxyErr = &unprepared{missing}
-		}
-		q.refuse(requests, undo, proxyErr)
-		return
-	}
+	q.commit(requests...)
+	q.prepareAtOnce()
 	q.withhold()
 	if slices.ContainsFunc(requests, func(r *request) bool { return r.anew }) {
 		q.written = false
 	}
-	if err := q.write(); err != nil && refusable {
-		q.refuse(requests, undo, fmt.Errorf("write policies to the datapath: %w", err))
-	} else {
-		for _, r := range requests {
-			r.done <- err
-		}
+	err := q.write()
+	for tries := 0; errors.Is(err, ErrNoRoom) && tries < maxGivenUp && q.giveUp(err); tries++ {
+		q.withhold()
+		err = q.write()
 	}
-}
-
-// refuse takes the change back that was made of the requests. Of several, each gets a change of its own.
-func (q *Queue) refuse(requests []*request, undo update, err error) {
-	q.commit(&request{update: undo})
-	if len(requests) > 1 {
-		for _, r := range requests {
-			q.serve([]*request{r})
-		}
-		return
+	if err != nil {
+		err = fault.Wrap(kindOf(err), fmt.Errorf("write policies to the datapath: %w", err))
 	}
-	if undoErr := q.write(); undoErr != nil {
-		err = errors.Join(err, fmt.Errorf("write what was before: %w", undoErr))
+	for _, r := range requests {
+		r.done <- err
 	}
-	requests[0].done <- fault.Wrap(kindOf(err), err)
 }
 
 // kindOf is unavailable for an error without a kind: what the kernel lacks now it may have later.
@@ -324,15 +290,15 @@ func kindOf(err error) fault.Kind {
 	return fault.Unavailable
 }
 
-// commit makes the changes in the engine, later ones in place of earlier ones of the same endpoint or policy, and returns what takes them back.
-func (q *Queue) commit(requests ...*request) (undo update) {
+// commit makes the changes in the engine, later ones in place of earlier ones of the same endpoint or policy.
+func (q *Queue) commit(requests ...*request) {
 	all := update{}
 	for _, r := range requests {
 		all.add(r.update)
 	}
 	q.view.mu.Lock()
 	defer q.view.mu.Unlock()
-	change, undo, anew := q.view.apply(all, q.names.follow(all.domainRules()))
+	change, anew := q.view.apply(all, q.names.follow(all.domainRules()))
 	if len(all.policies.keys) > 0 && q.names.keep(q.view.domainRules()) {
 		q.task.Trigger()
 	}
@@ -342,7 +308,17 @@ func (q *Queue) commit(requests ...*request) (undo update) {
 	if q.written && !isEmpty(change) { // else everything is written anyway
 		q.pending = append(q.pending, change)
 	}
-	return undo
+}
+
+// giveUp has the engine do without a policy that the datapath has no room for, and reports whether there is one that was not written before.
+func (q *Queue) giveUp(err error) bool {
+	q.view.mu.Lock()
+	defer q.view.mu.Unlock()
+	if !q.view.giveUp(err) {
+		return false
+	}
+	q.view.renew()
+	return true
 }
 
 // write has the enforcer write what is pending.
@@ -356,10 +332,7 @@ func (q *Queue) write() error {
 		change = &q.pending[0]
 	}
 	began := time.Now()
-	err := errTooLarge
-	if !q.view.engine.Exceeded() {
-		err = q.enforcer.Apply(q.view.engine, change, q.view.locals)
-	}
+	err := q.enforcer.Apply(q.view.engine, change, q.view.locals)
 	took := time.Since(began)
 	q.view.mu.Lock()
 	defer q.view.mu.Unlock()
@@ -373,6 +346,7 @@ func (q *Queue) write() error {
 		return err
 	}
 	q.pending, q.written = nil, true
+	clear(q.view.unwritten)
 	q.names.confirm()
 	applied.Revision++
 	applied.Duration, applied.Err, applied.Since = took, nil, time.Time{}

@@ -152,7 +152,7 @@ func randomFailures(t *testing.T, r *rand.Rand) {
 				s.local.ID += uint16(100 * r.IntN(2))
 				u = setEndpoint(s)
 			}
-			requests = append(requests, &request{update: u, keep: r.IntN(3) == 0, done: make(chan error, 1)})
+			requests = append(requests, &request{update: u, done: make(chan error, 1)})
 		}
 		for range r.IntN(3) {
 			q.names.known.Learn(uint16(r.IntN(3)), []string{"a.example", "b.example", "c.other"}[r.IntN(3)], named(fmt.Sprint("192.0.2.", r.IntN(8))))
@@ -256,7 +256,7 @@ func TestStopWaitsForWriter(t *testing.T) {
 		n.kernel.refuse = func(map[string]Local) error { close(begun); <-proceed; return nil }
 		n.kernel.mu.Unlock()
 		written, stopped := make(chan error, 1), make(chan error, 1)
-		go func() { written <- n.queue.do(t.Context(), setEndpoint(desiredFor(t, pod(1, "web"))), false) }()
+		go func() { written <- n.queue.set(t.Context(), setEndpoint(desiredFor(t, pod(1, "web")))) }()
 		<-begun
 		go func() { stopped <- n.queue.Stop(t.Context()) }()
 		synctest.Wait()
@@ -267,7 +267,7 @@ func TestStopWaitsForWriter(t *testing.T) {
 		if err := errors.Join(<-written, <-stopped); err != nil {
 			t.Error(err)
 		}
-		if err := n.queue.do(t.Context(), setEndpoint(desiredFor(t, pod(2, "web"))), false); !errors.Is(err, errStopped) {
+		if err := n.queue.set(t.Context(), setEndpoint(desiredFor(t, pod(2, "web")))); !errors.Is(err, errStopped) {
 			t.Errorf("after the stop: error %v, want %v", err, errStopped)
 		}
 	})
@@ -287,7 +287,7 @@ func TestEntriesLastMention(t *testing.T) {
 func TestTakeCollected(t *testing.T) {
 	q := NewQueue(engine.Config{}, newFakeKernel(), nil, nil, quiet)
 	q.collect(update{})
-	awaited := q.push(&request{keep: true})
+	awaited := q.push(&request{})
 	if taken := q.takeCollected(); len(taken) != 1 || len(q.waiting) != 1 || q.waiting[0] != awaited {
 		t.Errorf("%d requests taken, %d left, want the one that nobody waits for taken", len(taken), len(q.waiting))
 	}

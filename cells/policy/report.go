@@ -2,6 +2,7 @@ package policy
 
 import (
 	"fmt"
+	"strings"
 
 	v1 "porin.dev/porin/api/v1"
 	"porin.dev/porin/cells/endpoint"
@@ -64,6 +65,10 @@ func (r reporter) Condition() supervisor.Condition {
 	}
 	if n := r.policies.queue.names.leftOutCount(); n > 0 {
 		c.State, c.Reason = supervisor.Degraded, fmt.Sprintf("%v: %d are not in the datapath, and pods that ask for them get no answer", errNamesFull, n)
+	}
+	if ids := r.policies.view.notInForce(); len(ids) > 0 {
+		c.State = supervisor.Degraded
+		c.Reason = fmt.Sprintf("%d policies do not fit, and deny instead, or are in force as they were before: %s", len(ids), strings.Join(ids[:min(len(ids), maxReported)], ", "))
 	}
 	if applied.Err != nil {
 		c.State = supervisor.Degraded

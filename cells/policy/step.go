@@ -25,13 +25,20 @@ func NewStep(q *Queue) *Step { return &Step{q} }
 // Name implements endpoint.Step.
 func (s *Step) Name() string { return "policy" }
 
-// Attach returns when the policies of the endpoint, and those of others that its addresses match, are in the datapath.
+// Attach returns when the policies of the endpoint, and those of others that its addresses match, are in the datapath. After an error Detach takes the endpoint back.
 func (s *Step) Attach(ctx context.Context, ep endpoint.Endpoint, _ *endpoint.Namespace) (endpoint.Endpoint, error) {
 	return ep, s.set(ctx, ep)
 }
 
-// Update implements endpoint.Updater. When the policies that follow from the labels cannot be written, those of before stay.
-func (s *Step) Update(ctx context.Context, ep endpoint.Endpoint) error { return s.set(ctx, ep) }
+// Update implements endpoint.Updater. When the policies that follow from the labels cannot be written, the endpoint has its earlier labels again.
+func (s *Step) Update(ctx context.Context, ep endpoint.Endpoint) error {
+	before := s.queue.view.known(keyOf(ep.Spec.Attachment))
+	err := s.set(ctx, ep)
+	if err != nil && before != nil {
+		s.queue.collect(setEndpoint(*before))
+	}
+	return err
+}
 
 func (s *Step) set(ctx context.Context, ep endpoint.Endpoint) error {
 	desired, err := desiredOf(ep)
@@ -39,7 +46,7 @@ func (s *Step) set(ctx context.Context, ep endpoint.Endpoint) error {
 		return err
 	}
 	s.queue.names.admit(ep.ID)
-	return s.queue.do(ctx, setEndpoint(desired), false)
+	return s.queue.set(ctx, setEndpoint(desired))
 }
 
 // Detach returns when the datapath knows nothing of the endpoint any more, so that its addresses may be another's. Before everything is
@@ -48,7 +55,7 @@ func (s *Step) Detach(ctx context.Context, ep endpoint.Endpoint, _ endpoint.Dele
 	gone := removeEndpoint(keyOf(ep.Spec.Attachment))
 	if !s.queue.isOpen() {
 		s.queue.collect(gone)
-	} else if err := s.queue.do(ctx, gone, true); err != nil {
+	} else if err := s.queue.set(ctx, gone); err != nil {
 		return err
 	}
 	s.queue.names.forget(ep.ID)
@@ -102,7 +109,7 @@ func (s *Step) Prune(ctx context.Context, live []endpoint.Endpoint) (removed []s
 		return nil, nil
 	}
 	slices.Sort(removed)
-	return removed, s.queue.do(ctx, gone, true)
+	return removed, s.queue.set(ctx, gone)
 }
 
 // keyOf is the endpoint's key in the engine: a pod may have several interfaces.

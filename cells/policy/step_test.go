@@ -149,6 +149,9 @@ func TestPruneFails(t *testing.T) {
 		if _, err := n.step.Attach(t.Context(), pod(2, ""), nil); !errors.Is(err, errKernel) {
 			t.Errorf("attach: %v, want %v", err, errKernel)
 		}
+		if err := n.step.Detach(t.Context(), pod(2, ""), endpoint.DeleteConfig{}); !errors.Is(err, errKernel) {
+			t.Errorf("detach: %v, want %v", err, errKernel)
+		}
 		n.kernel.refuseWith(nil)
 		synctest.Wait()
 		<-after(lastRetry)
@@ -158,8 +161,8 @@ func TestPruneFails(t *testing.T) {
 	})
 }
 
-// TestAttachSideBySide has one endpoint fail among many: nobody suffers for it.
-func TestAttachSideBySide(t *testing.T) {
+// TestAttachFails: what cannot be written of an endpoint is taken back by its Detach, and others go on.
+func TestAttachFails(t *testing.T) {
 	n := servingNode(t, "")
 	n.put(t, toWebFrom("client"))
 	n.kernel.mu.Lock()
@@ -170,18 +173,23 @@ func TestAttachSideBySide(t *testing.T) {
 		return nil
 	}
 	n.kernel.mu.Unlock()
+	bad := pod(100, "web")
+	if _, err := n.step.Attach(t.Context(), bad, nil); !errors.Is(err, errKernel) || fault.KindOf(err) != fault.Exhausted {
+		t.Errorf("attach: %v, want %v as exhausted", err, errKernel)
+	}
+	if err := n.step.Detach(t.Context(), bad, endpoint.DeleteConfig{}); err != nil {
+		t.Errorf("detach: %v", err)
+	}
 	var wg sync.WaitGroup
-	failed := make([]error, 250)
-	for i := range failed {
-		wg.Go(func() { _, failed[i] = n.step.Attach(t.Context(), pod(i+1, "web"), nil) })
+	for i := range 99 {
+		wg.Go(func() {
+			if _, err := n.step.Attach(t.Context(), pod(i+1, "web"), nil); err != nil {
+				t.Errorf("endpoint %d: %v", i+1, err)
+			}
+		})
 	}
 	wg.Wait()
-	for i, err := range failed {
-		if is := i+1 == 100; is && (!errors.Is(err, errKernel) || fault.KindOf(err) != fault.Exhausted) || !is && err != nil {
-			t.Errorf("endpoint %d: error %v", i+1, err)
-		}
-	}
-	if ids := n.queue.view.localEndpoints(); len(ids) != 249 || slices.Contains(ids, "c100:eth0") || n.queue.view.Applied().Err != nil {
+	if ids := n.queue.view.localEndpoints(); len(ids) != 99 || slices.Contains(ids, "c100:eth0") || n.queue.view.Applied().Err != nil {
 		t.Errorf("%d endpoints are in force, error %v; want all but one, and none", len(ids), n.queue.view.Applied().Err)
 	}
 }

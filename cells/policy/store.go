@@ -25,7 +25,8 @@ type store struct {
 }
 
 var (
-	policiesBucket = []byte("policies-v1") // the policy's ID as text -> its manifest
+	policiesBucket = []byte("policies-v1")   // the policy's ID as text -> its manifest
+	objectsBucket  = []byte("kubernetes-v1") // the same, of policies of the Kubernetes API; made with the first one
 	keysBucket     = []byte("keys-v1")
 	layer7Key      = []byte("layer7-numbers") // in keysBucket
 )
@@ -33,7 +34,7 @@ var (
 var storeKind = boltfile.Kind{
 	Name:  "the policies",
 	Fill:  func(tx *bbolt.Tx) error { _, err := tx.CreateBucket(policiesBucket); return err },
-	Check: func(tx *bbolt.Tx) error { _, err := readPolicies(tx); return err },
+	Check: func(tx *bbolt.Tx) error { _, _, err := readPolicies(tx); return err },
 	Fault: func(path string, err error) error {
 		return fault.Wrap(fault.Unavailable, fmt.Errorf("open the policies in %s: %w", path, err))
 	},
@@ -43,47 +44,59 @@ var storeKind = boltfile.Kind{
 	},
 }
 
-func readPolicies(tx *bbolt.Tx) (all []manifest.Manifest, err error) {
+func readPolicies(tx *bbolt.Tx) (files []manifest.Manifest, objects []object, err error) {
 	bucket := tx.Bucket(policiesBucket)
 	if bucket == nil {
-		return nil, errors.New("it has no policies in it")
+		return nil, nil, errors.New("it has no policies in it")
 	}
+	another := func(key []byte) error { return fmt.Errorf("%s: it is another policy's manifest", key) }
 	err = bucket.ForEach(func(key, value []byte) error {
 		one, err := manifest.ReadAll(value)
 		switch {
 		case err != nil:
 			return fmt.Errorf("%s: %w", key, err)
 		case len(one) != 1 || one[0].Policy.ID.String() != string(key):
-			return fmt.Errorf("%s: it is another policy's manifest", key)
+			return another(key)
 		}
-		all = append(all, one[0])
+		files = append(files, one[0])
 		return nil
 	})
-	return all, err
+	if bucket = tx.Bucket(objectsBucket); err != nil || bucket == nil {
+		return files, nil, err
+	}
+	err = bucket.ForEach(func(key, value []byte) error {
+		o := readObject(value)
+		if o.Policy.ID.String() != string(key) {
+			return another(key)
+		}
+		objects = append(objects, o)
+		return nil
+	})
+	return files, objects, err
 }
 
 // open returns what the file has, if there is one. From then on the store has a key.
-func (s *store) open() (all []manifest.Manifest, err error) {
+func (s *store) open() (files []manifest.Manifest, objects []object, err error) {
 	s.key = make([]byte, sha256.Size)
 	if _, err := rand.Read(s.key); err != nil {
-		return nil, fmt.Errorf("make a key for the numbers of layer 7 rules: %w", err)
+		return nil, nil, fmt.Errorf("make a key for the numbers of layer 7 rules: %w", err)
 	}
 	if s.path == "" {
-		return nil, nil
+		return nil, nil, nil
 	}
 	if _, err := os.Stat(s.path); errors.Is(err, fs.ErrNotExist) {
-		return nil, nil
+		return nil, nil, nil
 	}
 	if s.db, err = storeKind.Open(s.path); err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	if err := s.db.View(func(tx *bbolt.Tx) error { all, err = readPolicies(tx); return err }); err != nil {
-		return nil, err
+	if err := s.db.View(func(tx *bbolt.Tx) error { files, objects, err = readPolicies(tx); return err }); err != nil {
+		return nil, nil, err
 	}
 	if err := s.db.Update(s.shareKey); err != nil {
-		return nil, fault.Wrap(fault.Unavailable, fmt.Errorf("write the key for the numbers of layer 7 rules to %s: %w", s.path, err))
+		return nil, nil, fault.Wrap(fault.Unavailable, fmt.Errorf("write the key for the numbers of layer 7 rules to %s: %w", s.path, err))
 	}
-	return all, nil
+	return files, objects, nil
 }
 
 // shareKey reads the file's key, or writes the store's into a file without one.
@@ -108,8 +121,8 @@ func (s *store) close() error {
 	return err
 }
 
-// change writes all or nothing. When it returns nil, all is on the disk.
-func (s *store) change(set []manifest.Manifest, remove []model.PolicyID) (err error) {
+// change writes all or nothing to one of the buckets of policies. When it returns nil, all is on the disk.
+func (s *store) change(name []byte, set []manifest.Manifest, remove []model.PolicyID) (err error) {
 	if s.path == "" {
 		return nil
 	}
@@ -124,7 +137,10 @@ func (s *store) change(set []manifest.Manifest, remove []model.PolicyID) (err er
 				return err
 			}
 		}
-		bucket := tx.Bucket(policiesBucket)
+		bucket, err := tx.CreateBucketIfNotExists(name)
+		if err != nil {
+			return err
+		}
 		for _, m := range set {
 			if err := bucket.Put([]byte(m.Policy.ID.String()), m.JSON); err != nil {
 				return err

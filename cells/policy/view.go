@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net/netip"
+	"slices"
 	"sync"
 	"time"
 
@@ -19,6 +20,7 @@ type View struct {
 	mu sync.RWMutex // guards the fields below, which only who has the turn writes
 	desired
 	applied Applied
+	news    chan struct{} // closed when applied has changed
 }
 
 // Applied is what became of the changes so far.
@@ -29,6 +31,7 @@ type Applied struct {
 	Err      error         // why the last change is not written; nil when all is
 	Since    time.Time     // of Err
 	Withheld error         // why the datapath denies what needs layer 7 rules which the proxy does not have; nil when it has all
+	Awaited  int           // layer 7 rules that the proxy can apply, and does not have yet
 }
 
 // Evaluate decides about a connection between two addresses, as they are after translation.
@@ -63,11 +66,42 @@ func (v *View) Applied() Applied {
 	return v.applied
 }
 
+// tell wakes who waits for news of what became of the changes. It expects the lock.
+func (v *View) tell() {
+	close(v.news)
+	v.news = make(chan struct{})
+}
+
 // read calls f with the engine, which does not change meanwhile.
 func (v *View) read(f func(*engine.Engine)) {
 	v.mu.RLock()
 	defer v.mu.RUnlock()
 	f(v.engine)
+}
+
+// known returns an endpoint that the engine was told of, or nil.
+func (v *View) known(key string) *desiredEndpoint {
+	v.mu.RLock()
+	defer v.mu.RUnlock()
+	return v.endpoint(key)
+}
+
+// gaveUp returns why the engine does not have a policy as it is, nil when it has.
+func (v *View) gaveUp(id model.PolicyID) error {
+	v.mu.RLock()
+	defer v.mu.RUnlock()
+	return v.givenUp[id].why
+}
+
+// notInForce returns the policies that the engine does not have as they are, sorted.
+func (v *View) notInForce() (ids []string) {
+	v.mu.RLock()
+	defer v.mu.RUnlock()
+	for id := range v.givenUp {
+		ids = append(ids, id.String())
+	}
+	slices.Sort(ids)
+	return ids
 }
 
 // policyCount returns how many policies the engine has.

@@ -74,21 +74,29 @@ func (r *Rule) String() string {
 
 // decide evaluates the rules that match a peer, for one port. Protocol 0 stands for those without ports. The layer 7 rules are not interned.
 func (t *table) decide(matching []int32, ports []model.NamedPort, protocol model.Protocol, port uint16) Decision {
+	return t.decideByHits(matching, func(i int) int {
+		for i < len(matching) && !t.rules[matching[i]].hits(ports, protocol, port) {
+			i++
+		}
+		return i
+	})
+}
+
+// decideByHits evaluates the rules that match a peer. Of those, next finds the ones for the port: it returns the index of the first from i on, or the length of matching.
+func (t *table) decideByHits(matching []int32, next func(i int) int) Decision {
 	if t.unknown {
 		return Decision{Reason: ReasonUnknownLabels}
 	}
 	var d Decision
 	var asking []*compiledRule // which accept it, and have layer 7 rules
+	i := next(0)
 	for tier := model.TierAdmin; tier <= model.TierBaseline; tier++ {
-		for len(matching) > 0 && t.rules[matching[0]].tier < tier {
-			matching = matching[1:] // passed over
+		for i < len(matching) && t.rules[matching[i]].tier < tier {
+			i = next(i + 1) // passed over
 		}
-		for len(matching) > 0 && t.rules[matching[0]].tier == tier {
-			r := &t.rules[matching[0]]
-			matching = matching[1:]
-			if !r.hits(ports, protocol, port) {
-				continue
-			}
+		for i < len(matching) && t.rules[matching[i]].tier == tier {
+			r := &t.rules[matching[i]]
+			i = next(i + 1)
 			if r.layer7 != nil {
 				asking = append(asking, r) // another rule may accept all that is asked for
 				continue

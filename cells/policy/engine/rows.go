@@ -51,6 +51,8 @@ func (t *table) rowsFor(e *Engine, rules []int32, ports []model.NamedPort) *rowS
 			return noRows
 		}
 		rows = &rowSet{t.resolve(e, rules, ports)}
+		t.work += rowWork * len(rows.rows)
+		e.size.addWork(rowWork * len(rows.rows))
 		t.seen[string(key)] = rows
 	}
 	return rows
@@ -83,38 +85,22 @@ func (t *table) resolve(e *Engine, rules []int32, ports []model.NamedPort) []Row
 	return rows
 }
 
-// spans cuts the ports where a rule begins or ends, and joins neighbours of equal decision.
+// spans divides the ports where a rule begins or ends, and joins neighbours of equal decision.
 func (t *table) spans(e *Engine, rules []int32, ports []model.NamedPort, protocol model.Protocol) []span {
-	cuts := []int{0}
-	for _, i := range rules {
-		for _, p := range t.rules[i].ports {
-			for first, last := range resolvePort(p, ports, protocol) {
-				cuts = append(cuts, int(first), int(last)+1)
-			}
-		}
-	}
-	slices.Sort(cuts)
-	cuts = slices.Compact(cuts)
+	sweep := t.newSweep(rules, ports, protocol)
 	var spans []span
-	for i, first := range cuts {
-		if first > 65535 {
-			break
-		}
-		last := 65535
-		if i+1 < len(cuts) {
-			last = cuts[i+1] - 1
-		}
-		decision := t.decide(rules, ports, protocol, uint16(first))
+	for first, last := range sweep.ranges() {
+		decision := t.decideByHits(rules, sweep.next)
 		if decision.Layer7 != nil {
 			decision.Layer7 = t.intern(e, decision.Layer7)
 		} else if decision.Reason == ReasonLayer7Conflict {
-			t.noteConflict(rules, ports, protocol, uint16(first))
+			t.noteConflict(rules, ports, protocol, first)
 		}
 		if n := len(spans); n > 0 && spans[n-1].decision == decision {
-			spans[n-1].last = uint16(last)
+			spans[n-1].last = last
 			continue
 		}
-		spans = append(spans, span{uint16(first), uint16(last), decision})
+		spans = append(spans, span{first, last, decision})
 	}
 	return spans
 }
@@ -124,23 +110,15 @@ func costliest(spans []span, rest Decision) Decision {
 	if len(spans) == 1 {
 		return spans[0].decision
 	}
+	costs := map[Decision]int{rest: 1}
+	for _, s := range spans {
+		for range s.prefixes() {
+			costs[s.decision]++
+		}
+	}
 	best, most := rest, 0
-	for i, s := range spans {
-		if slices.ContainsFunc(spans[:i], func(other span) bool { return other.decision == s.decision }) {
-			continue
-		}
-		cost := 0
-		for _, other := range spans[i:] {
-			if other.decision == s.decision {
-				for range other.prefixes() {
-					cost++
-				}
-			}
-		}
-		if s.decision == rest {
-			cost++
-		}
-		if cost > most {
+	for _, s := range spans {
+		if cost := costs[s.decision]; cost > most {
 			best, most = s.decision, cost
 		}
 	}

@@ -4,7 +4,7 @@ package engine
 // the product of blocks, rules and ports.
 const (
 	maxMembers = 1 << 22 // of all sets of selectors
-	maxWork    = 1 << 28 // some seconds
+	maxWork    = 1 << 26 // some tenths of a second
 )
 
 // size is what an engine holds.
@@ -26,16 +26,19 @@ func (s *size) addWork(n int) {
 // Exceeded reports whether an update was too large to be compiled. From then on rows are not to be used, and decisions may be wrong: another engine is needed.
 func (e *Engine) Exceeded() bool { return e.size.exceeded }
 
-// workFor is what it takes to find the rows for rules: each rule is asked about each range of ports.
+// rowWork is what a row takes: memory counts, too.
+const rowWork = 64
+
+// workFor is what it takes to find the rows for rules: each is asked once, and once more for each end of its ports. Layer 7 rules are joined and sorted there.
 func (t *table) workFor(rules []int32) int {
-	const ofRange = 128 // memory counts, too
-	ranges, layer7 := 1, 0
+	const ofSet = 128
+	ends, layer7 := 1, 0
 	for _, i := range rules {
 		r := &t.rules[i]
-		ranges += 2 * len(r.ports)
+		ends += 2 * len(r.ports)
 		if r.layer7 != nil {
-			layer7 += 8 * len(r.layer7.entries) // they are sorted
+			layer7 += 8 * len(r.layer7.entries)
 		}
 	}
-	return ranges * (len(rules) + ofRange + layer7)
+	return ofSet + len(rules) + ends*(8+layer7)
 }

@@ -16,7 +16,7 @@ type Maps struct {
 }
 
 // ErrNoRoom is returned for a policy that does not fit. The one before stays in force.
-var ErrNoRoom = errors.New("the policy does not fit into the maps")
+var ErrNoRoom = errors.New("no room in the maps of policies")
 
 // room is how many entries one copy may have.
 func room(m *ebpf.Map) int { return int(m.MaxEntries() / abi.PolicyCopies) }

@@ -1,0 +1,114 @@
+package manifest
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"regexp"
+	"strings"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"porin.dev/porin/cells/policy/model"
+)
+
+// ReadObject reads one policy as the API server has it, which no node can refuse. The faults are its parts that are not known here. A rule with such a part lets
+// nothing through: one that accepts matches nothing, any other one denies everything. With a fault elsewhere the policy denies everything to
+// the pods that it selects, or to all that it may select if the fault is in the selector.
+func ReadObject(data []byte) (Manifest, []error) {
+	policy, faults := read(data)
+	text, err := canonical(data)
+	if err != nil {
+		return Manifest{}, append(faults, err)
+	}
+	if len(faults) > 0 {
+		policy = narrow(policy, data, faults)
+	}
+	return Manifest{policy, text}, faults
+}
+
+// ruleOf finds the rule that a field is of: "ingressDeny[2]".
+var ruleOf = regexp.MustCompile(`^spec\.((?:ingress|egress)(?:Deny)?\[\d+\])`)
+
+// narrow is the policy without what its faulty parts might let through.
+func narrow(policy model.Policy, data []byte, faults []error) model.Policy {
+	broken := map[string]bool{} // rules; true: its action may be to deny
+	whole, subject := policy.ID.Name == "", policy.ID.Name == ""
+	for _, fault := range faults {
+		path := pathOf(fault)
+		switch rule := ruleOf.FindStringSubmatch(path); {
+		case rule != nil:
+			broken[rule[1]] = broken[rule[1]] || strings.HasSuffix(path, "].action")
+		case strings.HasPrefix(path, "metadata.annotations"):
+			policy.Audit = false
+		default:
+			whole = true
+			subject = subject || !strings.HasPrefix(path, "spec.") || strings.HasPrefix(path, "spec.podSelector") || strings.HasPrefix(path, "spec.endpointSelector") ||
+				strings.HasPrefix(path, "spec.subject") || strings.HasPrefix(path, "spec.nodeSelector")
+		}
+	}
+	if whole {
+		return denyAll(policy, data, subject)
+	}
+	for _, d := range []model.Direction{model.Egress, model.Ingress} {
+		if part := policy.Part(d); part != nil {
+			*part = narrowRules(policy.ID.Kind, d, *part, broken)
+		}
+	}
+	return policy
+}
+
+// pathOf is the field that a fault is about, or "".
+func pathOf(fault error) string {
+	if invalid, ok := errors.AsType[*field.Error](fault); ok {
+		return invalid.Field
+	}
+	_, rest, _ := strings.Cut(fault.Error(), `field "`) // of strict decoding
+	path, _, _ := strings.Cut(rest, `"`)
+	return path
+}
+
+// narrowRules leaves broken rules out that accept, and has others deny everything.
+func narrowRules(kind string, d model.Direction, rules model.Rules, broken map[string]bool) model.Rules {
+	kept := model.Rules{}
+	for i, r := range rules {
+		origin := fmt.Sprintf("%s[%d]", d, i)
+		if kind == model.KindCiliumNetworkPolicy || kind == model.KindCiliumClusterwideNetworkPolicy { // its rules have several lists, and the names say which
+			origin = r.Name[:strings.IndexByte(r.Name, ']')+1]
+		}
+		switch mayDeny, isBroken := broken[origin]; {
+		case !isBroken:
+			kept = append(kept, r)
+		case mayDeny || r.Action != model.Accept:
+			kept = append(kept, denyEverything(r.Name))
+		}
+	}
+	return kept
+}
+
+func denyEverything(name string) model.Rule {
+	return model.Rule{Name: name, Action: model.Deny, Peers: []model.Peer{{Any: true}}}
+}
+
+// denyAll is what is left of a policy of which only the ID is sure, and its subject if that is not the fault.
+func denyAll(policy model.Policy, data []byte, subject bool) model.Policy {
+	var object struct {
+		metav1.TypeMeta
+		metav1.ObjectMeta `json:"metadata"`
+	}
+	_ = json.Unmarshal(data, &object) // without a name it is nobody's
+	policy.ID = model.PolicyID{Kind: object.Kind, Namespace: object.Namespace, Name: object.Name}
+	if subject {
+		policy.Subject = model.Pods{Namespace: object.Namespace}
+	}
+	rules := model.Rules{}
+	switch object.Kind {
+	case model.KindNetworkPolicy, model.KindCiliumNetworkPolicy, model.KindCiliumClusterwideNetworkPolicy:
+		policy.Tier = model.TierNetworkPolicy
+	default:
+		rules = model.Rules{denyEverything("")}
+	}
+	policy.Egress, policy.Ingress, policy.EgressOpen, policy.IngressOpen, policy.Audit = &rules, &rules, false, false, false
+	return policy
+}

@@ -1,0 +1,127 @@
+package policy
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+
+	"porin.dev/porin/cells/policy/manifest"
+	"porin.dev/porin/cells/policy/model"
+)
+
+// object is a policy of the Kubernetes API. A node cannot refuse it: it is as far in force as it is known here.
+type object struct {
+	manifest.Manifest
+	faults []error // parts that are not known here: the policy denies what they may deny
+}
+
+func readObject(data []byte) object {
+	m, faults := manifest.ReadObject(data)
+	return object{m, faults}
+}
+
+// ReplaceObjects tells of all policies of a kind that the Kubernetes API has, as JSON: others of the kind end. It returns when they are on the disk; they are in
+// force soon, or when everything is restored. Policies that cannot be written to the disk are in force, too.
+func (p *Policies) ReplaceObjects(ctx context.Context, kind string, objects [][]byte) error {
+	if err := p.begin(ctx); err != nil {
+		return err
+	}
+	defer p.end()
+	var all []object
+	present := map[model.PolicyID]bool{}
+	for _, data := range objects {
+		o := readObject(data)
+		all = append(all, o)
+		present[o.Policy.ID] = true
+	}
+	var gone []model.PolicyID
+	for id := range p.objects {
+		if id.Kind == kind && !present[id] {
+			gone = append(gone, id)
+		}
+	}
+	p.changeObjects(all, gone)
+	return nil
+}
+
+// SetObject tells of a policy of the Kubernetes API that is new or has changed: see [Policies.ReplaceObjects].
+func (p *Policies) SetObject(ctx context.Context, data []byte) error {
+	if err := p.begin(ctx); err != nil {
+		return err
+	}
+	defer p.end()
+	p.changeObjects([]object{readObject(data)}, nil)
+	return nil
+}
+
+// RemoveObject tells that the Kubernetes API has a policy no more.
+func (p *Policies) RemoveObject(ctx context.Context, id model.PolicyID) error {
+	if err := p.begin(ctx); err != nil {
+		return err
+	}
+	defer p.end()
+	p.changeObjects(nil, []model.PolicyID{id})
+	return nil
+}
+
+// changeObjects writes the disk, and has the datapath follow. It expects the turn.
+func (p *Policies) changeObjects(set []object, remove []model.PolicyID) {
+	var manifests []manifest.Manifest
+	var gone []model.PolicyID
+	changed := map[model.PolicyID]*object{}
+	for _, o := range set {
+		if was, ok := p.objects[o.Policy.ID]; ok && bytes.Equal(was.JSON, o.JSON) {
+			continue
+		}
+		changed[o.Policy.ID] = &o
+		manifests = append(manifests, o.Manifest)
+	}
+	for _, id := range remove {
+		if _, ok := p.objects[id]; ok {
+			changed[id] = nil
+			gone = append(gone, id)
+		}
+	}
+	if len(changed) == 0 {
+		return
+	}
+	if err := p.store.change(objectsBucket, manifests, gone); err != nil {
+		p.log.Error("policies of the Kubernetes API are not on the disk: an agent that starts without the API server does not have them", "error", err)
+	}
+	var u update
+	p.mu.Lock()
+	for id, o := range changed {
+		_, byHand := p.files[id]
+		if o == nil {
+			delete(p.objects, id)
+		} else {
+			p.objects[id] = *o
+		}
+		if byHand {
+			continue
+		}
+		if o == nil {
+			u.policies.set(id, nil)
+			p.log.Info("policy deleted", "policy", id.String(), "source", SourceKubernetes)
+			continue
+		}
+		u.policies.set(id, &o.Policy)
+		p.log.Info("policy set", "policy", id.String(), "source", SourceKubernetes)
+		for _, err := range o.faults {
+			p.log.Warn("policy has a part that is not known here, and denies what the part may deny", "policy", id.String(), "error", err)
+		}
+	}
+	p.mu.Unlock()
+	p.queue.collect(u)
+}
+
+// texts says what authors of the policy should know.
+func (o object) texts(byHand bool) (texts []string) {
+	if byHand {
+		texts = append(texts, "the Kubernetes API has the policy, too: that one is in force when this one is deleted")
+	}
+	for _, err := range o.faults {
+		texts = append(texts, fmt.Sprintf("a part is not known here, and the policy denies what it may deny: %v", err))
+	}
+	return texts
+}

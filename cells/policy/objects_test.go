@@ -1,0 +1,141 @@
+package policy
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"sigs.k8s.io/yaml"
+
+	"porin.dev/porin/cells/endpoint"
+	"porin.dev/porin/cells/policy/model"
+	"porin.dev/porin/internal/fault"
+)
+
+// ofAPI is a policy as the Kubernetes API has it: pods of app may reach those of app web.
+func ofAPI(name, app, more string) []byte {
+	return fmt.Appendf(nil, `{"apiVersion":"networking.k8s.io/v1","kind":"NetworkPolicy","metadata":{"name":%q,"namespace":"default"},`+
+		`"spec":{"podSelector":{"matchLabels":{"app":"web"}},"ingress":[{"from":[{"podSelector":{"matchLabels":{"app":%q}}%s}]}]}}`, name, app, more)
+}
+
+func (n *node) replace(t *testing.T, objects ...[]byte) {
+	t.Helper()
+	if err := n.policies.ReplaceObjects(t.Context(), model.KindNetworkPolicy, objects); err != nil {
+		t.Fatal(err)
+	}
+	n.flush(t)
+}
+
+// flush returns when what was collected is written.
+func (n *node) flush(t *testing.T) {
+	t.Helper()
+	if err := n.queue.set(t.Context(), update{}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestObjects has policies of the Kubernetes API come, change, meet those of files, and go; the state of the API replaces what was told before, and outlives the agent.
+func TestObjects(t *testing.T) {
+	dir := t.TempDir()
+	n := servingNode(t, dir)
+	web, client, other := pod(1, "web"), pod(2, "client"), pod(3, "other")
+	for _, ep := range []endpoint.Endpoint{web, client, other} {
+		n.attach(t, ep)
+	}
+	wants := func(when string, fromClient, fromOther bool) {
+		t.Helper()
+		n.wants(t, client, web, fromClient, when)
+		n.wants(t, other, web, fromOther, when)
+	}
+	n.replace(t, ofAPI("a", "client", ""), ofAPI("b", "other", ""))
+	wants("after the list", true, true)
+	n.replace(t, ofAPI("a", "client", ""))
+	wants("after a list without one of them", true, false)
+	if err := n.policies.SetObject(t.Context(), ofAPI("a", "other", "")); err != nil {
+		t.Fatal(err)
+	}
+	n.flush(t)
+	wants("after a change", false, true)
+	if err := n.policies.SetObject(t.Context(), ofAPI("a", "other", `,"newSelector":{}`)); err != nil {
+		t.Fatal(err)
+	}
+	n.flush(t)
+	wants("with a field that is not known", false, false)
+	if _, list := call(n)("GET", "/v1/policy", ""); !strings.Contains(list, `"source":"kubernetes"`) || !strings.Contains(list, "newSelector") {
+		t.Errorf("policies %s, want the source and the fault", list)
+	}
+
+	byHand := strings.Replace(toWebFrom("client"), "name: web", "name: a", 1)
+	if _, _, err := n.policies.Put(t.Context(), []byte(byHand)); fault.KindOf(err) != fault.Conflict {
+		t.Errorf("put of a policy of the API: %v, want conflict", err)
+	}
+	id := model.PolicyID{Kind: model.KindNetworkPolicy, Namespace: "default", Name: "a"}
+	if err := n.policies.Delete(t.Context(), id); fault.KindOf(err) != fault.Conflict {
+		t.Errorf("delete of a policy of the API: %v, want conflict", err)
+	}
+	if err := n.policies.RemoveObject(t.Context(), id); err != nil {
+		t.Fatal(err)
+	}
+	n.flush(t)
+	wants("after the deletion", true, true)
+	n.put(t, byHand)
+	n.replace(t, ofAPI("a", "other", ""))
+	wants("with both", true, false)
+	n.stop(t)
+
+	again := startNode(t, dir, newFakeKernel())
+	for _, ep := range []endpoint.Endpoint{web, client, other} {
+		if _, err := again.step.Restore(t.Context(), ep); err != nil {
+			t.Fatal(err)
+		}
+	}
+	again.prune(t, web, client, other)
+	again.wants(t, client, web, true, "after a restart without the API")
+	if err := again.policies.Delete(t.Context(), id); err != nil {
+		t.Fatal(err)
+	}
+	again.wants(t, client, web, false, "after the file's policy was deleted")
+	again.wants(t, other, web, true, "after the file's policy was deleted")
+	if names := again.names(); !slices.Equal(names, []string{"NetworkPolicy default/a"}) {
+		t.Errorf("policies %q", names)
+	}
+}
+
+// TestObjectsTooLarge: a policy of the API that cannot be compiled denies, and other changes go on.
+func TestObjectsTooLarge(t *testing.T) {
+	n := servingNode(t, t.TempDir())
+	web, client := pod(1, "web"), pod(2, "client")
+	n.attach(t, web)
+	n.replace(t, jsonOf(t, overlapping(2500)))
+	n.attach(t, client)
+	n.wants(t, client, web, false, "with a policy that is too large")
+	if err := n.policies.view.gaveUp(model.PolicyID{Kind: model.KindNetworkPolicy, Namespace: "default", Name: "large"}); fault.KindOf(err) != fault.Exhausted {
+		t.Errorf("given up: %v, want exhausted", err)
+	}
+	n.replace(t)
+	n.wants(t, client, web, true, "after its deletion")
+}
+
+// TestObjectsWithoutDisk: policies that cannot be kept are in force.
+func TestObjectsWithoutDisk(t *testing.T) {
+	n := servingNode(t, t.TempDir())
+	web, other := pod(1, "web"), pod(3, "other")
+	n.attach(t, web)
+	n.attach(t, other)
+	n.replace(t, ofAPI("a", "other", ""))
+	if err := n.policies.store.db.Close(); err != nil { // every write fails from now on
+		t.Fatal(err)
+	}
+	n.replace(t, ofAPI("a", "client", ""))
+	n.wants(t, other, web, false, "with a disk that refuses")
+}
+
+func jsonOf(t *testing.T, text string) []byte {
+	t.Helper()
+	data, err := yaml.YAMLToJSON([]byte(text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return data
+}
