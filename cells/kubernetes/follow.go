@@ -1,0 +1,88 @@
+package kubernetes
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"porin.dev/porin/cells/endpoint"
+	"porin.dev/porin/cells/endpointmanager"
+	"porin.dev/porin/cells/kubernetes/watch"
+)
+
+// updateTimeout bounds the change of one endpoint; retryPause is when one that failed is changed again.
+const (
+	updateTimeout = 30 * time.Second
+	retryPause    = time.Second
+)
+
+// follower changes endpoints as their pods and namespaces change. It works on the last state: of many changes at once it may skip some,
+// never the last one.
+type follower struct {
+	pods    *Pods
+	lookup  endpointmanager.Lookup
+	manager endpointmanager.Manager
+	log     *slog.Logger
+}
+
+// run changes endpoints until ctx ends.
+func (f *follower) run(ctx context.Context) error {
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-f.pods.wake:
+		}
+		for _, key := range f.pods.takeDirty() {
+			if err := f.update(ctx, key); err != nil && ctx.Err() == nil {
+				f.log.Warn("labels of a pod not applied", "pod", key.Name, "namespace", key.Namespace, "error", err, "retry", retryPause)
+				time.AfterFunc(retryPause, func() { f.pods.mark(key) })
+			}
+		}
+	}
+}
+
+// update gives the endpoints of a pod what the API says of it.
+func (f *follower) update(ctx context.Context, key watch.Key) error {
+	ctx, cancel := context.WithTimeout(ctx, updateTimeout)
+	defer cancel()
+	var errs []error
+	for _, ep := range f.lookup.List() {
+		if ep.Spec.Pod.Namespace != key.Namespace || ep.Spec.Pod.Name != key.Name || ep.State != endpoint.Ready {
+			continue
+		}
+		metadata, _, ok := f.pods.known(key, types.UID(ep.Spec.Pod.UID))
+		if !ok {
+			continue // another pod has the name by now: this one is about to go
+		}
+		_, err := f.manager.Update(ctx, ep.Spec.Attachment, metadata)
+		if !errors.Is(err, endpointmanager.ErrNotReady) && !errors.Is(err, endpointmanager.ErrNotFound) {
+			errs = append(errs, err)
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// listener marks pods whose endpoints have become ready: what changed meanwhile is applied.
+type listener struct{ pods *Pods }
+
+var _ endpoint.Subscriber = listener{}
+
+func (l listener) created(ep endpoint.Endpoint) {
+	l.pods.mark(watch.Key{Namespace: ep.Spec.Pod.Namespace, Name: ep.Spec.Pod.Name})
+}
+
+// EndpointCreated implements [endpoint.Subscriber].
+func (l listener) EndpointCreated(ep endpoint.Endpoint) { l.created(ep) }
+
+// EndpointRestored implements [endpoint.Subscriber].
+func (l listener) EndpointRestored(ep endpoint.Endpoint) { l.created(ep) }
+
+// EndpointUpdated implements [endpoint.Subscriber].
+func (l listener) EndpointUpdated(endpoint.Endpoint) {}
+
+// EndpointDeleted implements [endpoint.Subscriber].
+func (l listener) EndpointDeleted(endpoint.Endpoint, endpoint.DeleteConfig) {}
