@@ -10,7 +10,7 @@ import (
 	"porin.dev/porin/internal/fault"
 )
 
-// PodSource knows the labels and named ports of pods before the runtime attaches them: the Kubernetes API. With one, nobody else gives them.
+// PodSource knows the labels and named ports of pods before the runtime attaches them: the Kubernetes API. With a source, callers do not give them.
 type PodSource interface {
 	// Metadata returns what policies know of a pod, and may wait for it some seconds. An error is why the pod must not be attached now.
 	Metadata(ctx context.Context, pod endpoint.Pod) (endpoint.Metadata, error)

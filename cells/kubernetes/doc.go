@@ -7,5 +7,5 @@
 //
 // The agent reads pods of its own node alone, and never all pods, Nodes, Services or EndpointSlices of a cluster.
 //
-// An API server that is away changes nothing: what was read stays, DEL needs nothing of it, and ADD waits for a pod that is not known.
+// While the API server is away the agent keeps all objects it has read, DEL does not need the API, and ADD fails for an unknown pod.
 package kubernetes

@@ -13,7 +13,7 @@ import (
 	"porin.dev/porin/cells/kubernetes/watch"
 )
 
-// updateTimeout bounds the change of one endpoint; retryPause is when one that failed is changed again.
+// updateTimeout bounds the change of one endpoint; retryPause is the time before the next try.
 const (
 	updateTimeout = 30 * time.Second
 	retryPause    = time.Second
@@ -65,24 +65,3 @@ func (f *follower) update(ctx context.Context, key watch.Key) error {
 	}
 	return errors.Join(errs...)
 }
-
-// listener marks pods whose endpoints have become ready: what changed meanwhile is applied.
-type listener struct{ pods *Pods }
-
-var _ endpoint.Subscriber = listener{}
-
-func (l listener) created(ep endpoint.Endpoint) {
-	l.pods.mark(watch.Key{Namespace: ep.Spec.Pod.Namespace, Name: ep.Spec.Pod.Name})
-}
-
-// EndpointCreated implements [endpoint.Subscriber].
-func (l listener) EndpointCreated(ep endpoint.Endpoint) { l.created(ep) }
-
-// EndpointRestored implements [endpoint.Subscriber].
-func (l listener) EndpointRestored(ep endpoint.Endpoint) { l.created(ep) }
-
-// EndpointUpdated implements [endpoint.Subscriber].
-func (l listener) EndpointUpdated(endpoint.Endpoint) {}
-
-// EndpointDeleted implements [endpoint.Subscriber].
-func (l listener) EndpointDeleted(endpoint.Endpoint, endpoint.DeleteConfig) {}

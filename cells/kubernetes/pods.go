@@ -97,13 +97,14 @@ type Pods struct {
 	namespaces map[string]Namespace
 	changed    chan struct{} // closed at the next change
 	dirty      map[watch.Key]struct{}
+	attached   map[types.UID]attached
 	wake       chan struct{} // holds a token while dirty has something
 }
 
 func newPods(read func(ctx context.Context, key watch.Key) (*corev1.Pod, error)) *Pods {
 	return &Pods{
 		read: read, pods: map[watch.Key]Pod{}, namespaces: map[string]Namespace{}, changed: make(chan struct{}), dirty: map[watch.Key]struct{}{},
-		wake: make(chan struct{}, 1),
+		attached: map[types.UID]attached{}, wake: make(chan struct{}, 1),
 	}
 }
 
@@ -150,6 +151,9 @@ func (p *Pods) ask(ctx context.Context, key watch.Key, uid types.UID) (endpoint.
 		return endpoint.Metadata{}, fault.Wrap(fault.Unavailable, fmt.Errorf("pod %s is not known to the API server (yet)", key))
 	}
 	if err != nil {
+		if metadata, ok := p.lastAttached(uid); ok {
+			return metadata, nil
+		}
 		return endpoint.Metadata{}, fault.Wrap(fault.Unavailable, fmt.Errorf("the labels of pod %s are not known: read it from the API server: %w", key, err))
 	}
 	pod := slimPod(object)

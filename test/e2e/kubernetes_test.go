@@ -181,7 +181,7 @@ func TestKubernetesUnknownPod(t *testing.T) {
 	r.cni.MustAdd(t, asPod(t, "static-a", "of-the-kubelet"))
 }
 
-// TestKubernetesAway: while the API server is away, also when the agent starts, what was attached goes on as it was, DEL works, and an ADD of a pod
+// TestKubernetesAway: while the API server is away, also when the agent starts, attached pods keep their labels, DEL works, and an ADD of a pod
 // that is not known fails.
 func TestKubernetesAway(t *testing.T) {
 	t.Parallel()

@@ -153,7 +153,7 @@ func (s *Server) Backup() Backup {
 	return Backup{s.version, clone(s.objects)}
 }
 
-// Restore sets the server back, and ends all watches. With bump, versions go on above all that there were before, and those of before are
+// Restore sets the server back, and ends all watches. With bump, versions continue above all earlier versions, which are
 // compacted: etcdutl snapshot restore --bump-revision --mark-compacted.
 func (s *Server) Restore(b Backup, bump uint64) {
 	s.mu.Lock()
@@ -273,7 +273,7 @@ func (s *Server) record(request Request) Fault {
 	return Fault{}
 }
 
-// dropper is a ResponseWriter whose answer nobody gets.
+// dropper is a ResponseWriter that discards the answer.
 type dropper struct{ header http.Header }
 
 func (d dropper) Header() http.Header            { return d.header }

@@ -29,7 +29,7 @@ const (
 	callTimeout = time.Minute
 )
 
-// Reason is why a loop has opened its watch again, or listed anew.
+// Reason is why a loop has opened its watch again, or listed again.
 type Reason string
 
 // The reasons.
@@ -285,7 +285,7 @@ func reasonOf(err error) Reason {
 	return Failed
 }
 
-// lower reports whether version a is before b. Versions are numbers that can be compared within a kind; what is none counts as lower.
+// lower reports whether version a is before b. Versions are numbers that can be compared within a kind. Any other text counts as lower.
 func lower(a, b string) bool {
 	x, errX := strconv.ParseUint(a, 10, 64)
 	y, errY := strconv.ParseUint(b, 10, 64)

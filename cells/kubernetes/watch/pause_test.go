@@ -91,7 +91,7 @@ func TestPauseOfServer(t *testing.T) {
 	})
 }
 
-// TestWatchEndsAtOnce: a server that closes each watch is not asked more often than one that fails.
+// TestWatchEndsAtOnce: a server that closes each watch is asked as rarely as a server that fails.
 func TestWatchEndsAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &script{list: emptyPage, next: func(context.Context) (watch.Event[string], error) { return watch.Event[string]{}, io.EOF }}

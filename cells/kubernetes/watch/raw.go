@@ -16,7 +16,7 @@ import (
 type Raw[T any] struct {
 	Client   rest.Interface // for JSON
 	Resource string
-	// Slim takes what is needed of an object. What it cannot read is for it to report: one object must not end the watch of all.
+	// Slim takes the needed part of an object. It reports unreadable objects itself: one object must not end the watch of all.
 	Slim func(metadata metav1.ObjectMeta, object []byte) T
 }
 

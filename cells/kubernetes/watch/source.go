@@ -38,7 +38,7 @@ type Stream[T any] interface {
 	Close()
 }
 
-// Source reads one kind from the API server. Calls end with their context. Errors that the server has answered are those of
+// Source reads one kind from the API server. Calls end with their context. Answers with an error are errors of
 // k8s.io/apimachinery/pkg/api/errors.
 type Source[T any] interface {
 	List(ctx context.Context, options metav1.ListOptions) (Page[T], error)

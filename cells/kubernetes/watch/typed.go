@@ -22,7 +22,7 @@ type Typed[T any] struct {
 	Metadata bool
 	// NewList makes an empty list of the kind.
 	NewList func() runtime.Object
-	// Slim takes what is needed of an object. It must not keep the object: strings of one page share its memory.
+	// Slim takes the needed part of an object. It must not keep the object: strings of one page share its memory.
 	Slim func(runtime.Object) (T, error)
 }
 
