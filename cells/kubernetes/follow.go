@@ -13,10 +13,11 @@ import (
 	"porin.dev/porin/cells/kubernetes/watch"
 )
 
-// updateTimeout bounds the change of one endpoint; retryPause is the time before the next try.
+// updateTimeout bounds the change of one endpoint. A change that failed is made again after firstRetry, which doubles up to lastRetry.
 const (
 	updateTimeout = 30 * time.Second
-	retryPause    = time.Second
+	firstRetry    = time.Second
+	lastRetry     = time.Minute
 )
 
 // follower changes endpoints as their pods and namespaces change. It works on the last state: of many changes at once it may skip some,
@@ -30,6 +31,7 @@ type follower struct {
 
 // run changes endpoints until ctx ends.
 func (f *follower) run(ctx context.Context) error {
+	pauses := map[watch.Key]time.Duration{} // of pods whose last change failed
 	for {
 		select {
 		case <-ctx.Done():
@@ -37,10 +39,15 @@ func (f *follower) run(ctx context.Context) error {
 		case <-f.pods.wake:
 		}
 		for _, key := range f.pods.takeDirty() {
-			if err := f.update(ctx, key); err != nil && ctx.Err() == nil {
-				f.log.Warn("labels of a pod not applied", "pod", key.Name, "namespace", key.Namespace, "error", err, "retry", retryPause)
-				time.AfterFunc(retryPause, func() { f.pods.mark(key) })
+			err := f.update(ctx, key)
+			if err == nil {
+				delete(pauses, key)
+				continue
 			}
+			pause := min(max(firstRetry, 2*pauses[key]), lastRetry)
+			pauses[key] = pause
+			f.log.Warn("labels of a pod not applied", "pod", key.Name, "namespace", key.Namespace, "error", err, "retry", pause)
+			time.AfterFunc(pause, func() { f.pods.mark(key) })
 		}
 	}
 }

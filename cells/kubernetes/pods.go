@@ -42,11 +42,11 @@ type Pod struct {
 // slimPod clones what it keeps: the strings of an object share the memory of the page that it came with.
 func slimPod(p *corev1.Pod) Pod {
 	slim := Pod{
-		UID: types.UID(strings.Clone(string(p.UID))), Labels: cloneMap(p.Labels), Annotations: cloneMap(p.Annotations), Ports: portsOf(p),
+		UID: types.UID(strings.Clone(string(p.UID))), Labels: cloneMap(p.Labels), Annotations: ownAnnotations(p.Annotations), Ports: portsOf(p),
 		OfNode: p.Spec.HostNetwork, Running: p.Status.Phase == corev1.PodRunning,
 	}
-	if hash, ok := slim.Annotations[staticPodAnnotation]; ok {
-		slim.UID = types.UID(hash)
+	if hash, ok := p.Annotations[staticPodAnnotation]; ok {
+		slim.UID = types.UID(strings.Clone(hash))
 	}
 	return slim
 }
@@ -70,6 +70,17 @@ func portsOf(p *corev1.Pod) []endpoint.NamedPort {
 		add(c)
 	}
 	return ports
+}
+
+// ownAnnotations are Porin's. Others may be large.
+func ownAnnotations(all map[string]string) map[string]string {
+	own := map[string]string{}
+	for key, value := range all {
+		if strings.HasPrefix(key, "porin.dev/") {
+			own[strings.Clone(key)] = strings.Clone(value)
+		}
+	}
+	return own
 }
 
 func cloneMap(m map[string]string) map[string]string {
@@ -276,5 +287,5 @@ func (p namespaceHandler) Delete(object watch.Object[Namespace]) {
 }
 
 func slimNamespace(m metav1.ObjectMeta) Namespace {
-	return Namespace{Labels: cloneMap(m.Labels), Annotations: cloneMap(m.Annotations)}
+	return Namespace{Labels: cloneMap(m.Labels), Annotations: ownAnnotations(m.Annotations)}
 }
