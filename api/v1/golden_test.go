@@ -110,7 +110,8 @@ var bodies = map[string]any{
 		},
 		Kubernetes: &v1.KubernetesStatus{
 			Server: "https://10.96.0.1:443", Reachable: true,
-			Kinds: []v1.KubernetesKind{{Kind: "pods", Objects: 30, Synced: true, LastContact: noon, Error: "watch pods: connection refused"}},
+			Kinds:          []v1.KubernetesKind{{Kind: "pods", Objects: 30, Synced: true, LastContact: noon, Error: "watch pods: connection refused"}},
+			UnattachedPods: []string{"kube-system/coredns-0"},
 		},
 		Network: v1.NetworkStatus{
 			Addresses: []netip.Addr{netip.MustParseAddr("192.0.2.1")}, Blocks: 2, Routing: "native", Published: true, Peers: 12, MissingPeers: 1, Errors: 1,

@@ -8,6 +8,8 @@ type KubernetesStatus struct {
 	Server    string           `json:"server"`    // that requests go to now
 	Reachable bool             `json:"reachable"` // every kind was read, and is being watched
 	Kinds     []KubernetesKind `json:"kinds"`
+	// UnattachedPods are pods that run on this node, each as namespace/name, and that another network plugin attached. Porin leaves them alone.
+	UnattachedPods []string `json:"unattachedPods"`
 }
 
 // KubernetesKind is one kind of objects that the agent watches.

@@ -16,6 +16,7 @@ const keepAttached = time.Hour
 // attached is what the last endpoint of a pod had.
 type attached struct {
 	metadata endpoint.Metadata
+	pool     string
 	deleted  time.Time // zero while there is an endpoint
 }
 
@@ -51,7 +52,7 @@ func (l listener) EndpointUpdated(ep endpoint.Endpoint) {
 	}
 	l.pods.mu.Lock()
 	defer l.pods.mu.Unlock()
-	l.pods.attached[types.UID(ep.Spec.Pod.UID)] = attached{metadata: metadata}
+	l.pods.attached[types.UID(ep.Spec.Pod.UID)] = attached{metadata: metadata, pool: ep.Pool}
 }
 
 // EndpointDeleted implements [endpoint.Subscriber].

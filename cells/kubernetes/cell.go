@@ -13,8 +13,10 @@ import (
 
 	"porin.dev/porin/cells/doctor"
 	"porin.dev/porin/cells/endpointmanager"
+	"porin.dev/porin/cells/ipam"
 	"porin.dev/porin/cells/kubernetes/watch"
 	"porin.dev/porin/cells/metrics"
+	"porin.dev/porin/cells/policy"
 	"porin.dev/porin/cells/server"
 	"porin.dev/porin/cells/supervisor"
 	"porin.dev/porin/internal/cell"
@@ -31,20 +33,30 @@ func Module(cfg Config, node string) fx.Option {
 			}
 			return client, err
 		}),
-		fx.Provide(fx.Private, func(client *Client, log *slog.Logger) (*watches, error) { return newWatches(client, node, log) }),
+		fx.Provide(fx.Private, func(client *Client, policies *policy.Policies, log *slog.Logger) (*policyWatch, error) {
+			return newPolicyWatch(client, policies, log)
+		}),
+		fx.Provide(fx.Private, func(client *Client, policies *policyWatch, log *slog.Logger) (*watches, error) {
+			return newWatches(client, policies, node, log)
+		}),
 		fx.Provide(func(w *watches) *Pods { return w.store }),
 		supervisor.Tasks(func(w *watches, log *slog.Logger) *task.Task { return task.Forever(log, "kubernetes-pods", w.pods.Run) }),
 		supervisor.Tasks(func(w *watches, log *slog.Logger) *task.Task {
 			return task.Forever(log, "kubernetes-namespaces", w.namespaces.Run)
 		}),
+		supervisor.Tasks(func(p *policyWatch, log *slog.Logger) *task.Task {
+			return task.Forever(log, "kubernetes-policies", p.run)
+		}),
 		supervisor.Tasks(func(pods *Pods, lookup endpointmanager.Lookup, manager endpointmanager.Manager, log *slog.Logger) *task.Task {
 			return task.Forever(log, "kubernetes-labels", (&follower{pods, lookup, manager, log}).run)
 		}),
 		endpointmanager.Pods(func(pods *Pods) *Pods { return pods }),
+		ipam.NamespacePools(func(pods *Pods) namespacePools { return namespacePools{pods} }),
 		endpointmanager.Subscribe(func(pods *Pods) listener { return listener{pods} }),
-		server.Report(func(w *watches) *watches { return w }),
+		fx.Provide(fx.Private, newReporter),
+		server.Report(func(r *reporter) *reporter { return r }),
 		doctor.Check(func(w *watches) *checker { return &checker{w} }),
-		metrics.Collect(func(w *watches) *watches { return w }),
+		metrics.Collect(func(r *reporter) *reporter { return r }),
 	)
 }
 
@@ -54,14 +66,15 @@ type watches struct {
 	store      *Pods
 	pods       *watch.Loop[Pod]
 	namespaces *watch.Loop[Namespace]
+	policies   *policyWatch
 }
 
-func newWatches(client *Client, node string, log *slog.Logger) (*watches, error) {
+func newWatches(client *Client, policies *policyWatch, node string, log *slog.Logger) (*watches, error) {
 	core, err := client.Core()
 	if err != nil {
 		return nil, fmt.Errorf("kubernetes: %w", err)
 	}
-	store := newPods(func(ctx context.Context, key watch.Key) (*corev1.Pod, error) {
+	store := newPods(policies.ready, func(ctx context.Context, key watch.Key) (*corev1.Pod, error) {
 		pod := &corev1.Pod{}
 		return pod, core.Get().Namespace(key.Namespace).Resource("pods").Name(key.Name).MaxRetries(0).Do(ctx).Into(pod)
 	})
@@ -88,12 +101,12 @@ func newWatches(client *Client, node string, log *slog.Logger) (*watches, error)
 		},
 	}
 	return &watches{
-		client: client, store: store,
+		client: client, store: store, policies: policies,
 		pods:       watch.New("pods", pods, podHandler{store}, log),
 		namespaces: watch.New("namespaces", namespaces, namespaceHandler{store}, log),
 	}, nil
 }
 
 func (w *watches) states() []watch.State {
-	return []watch.State{w.pods.State(), w.namespaces.State()}
+	return append([]watch.State{w.pods.State(), w.namespaces.State()}, w.policies.states()...)
 }

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"sync/atomic"
 
+	"github.com/prometheus/client_golang/prometheus"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -28,11 +29,11 @@ const (
 
 // Client is the connection to the API server. It reads tokens and CAs from their files again when they change.
 type Client struct {
-	config *rest.Config
-	http   *http.Client
-	codecs serializer.CodecFactory
-	// Server is where requests go now.
-	servers *servers
+	config   *rest.Config
+	http     *http.Client
+	codecs   serializer.CodecFactory
+	servers  *servers // where requests go
+	requests *prometheus.CounterVec
 }
 
 // NewClient reads the configuration. It makes no connection.
@@ -47,7 +48,8 @@ func NewClient(cfg Config) (*Client, error) {
 	if err != nil {
 		return nil, err
 	}
-	config.Wrap(func(next http.RoundTripper) http.RoundTripper { return list.over(next) })
+	requests := newRequests()
+	config.Wrap(func(next http.RoundTripper) http.RoundTripper { return counted{requests, list.over(next)} })
 	client, err := rest.HTTPClientFor(config)
 	if err != nil {
 		return nil, fmt.Errorf("kubernetes: %w", err)
@@ -60,7 +62,7 @@ func NewClient(cfg Config) (*Client, error) {
 		return nil, err
 	}
 	metav1.AddToGroupVersion(scheme, schema.GroupVersion{Version: "v1"})
-	return &Client{config, client, serializer.NewCodecFactory(scheme), list}, nil
+	return &Client{config, client, serializer.NewCodecFactory(scheme), list, requests}, nil
 }
 
 func restConfig(cfg Config) (*rest.Config, error) {
@@ -81,6 +83,11 @@ func restConfig(cfg Config) (*rest.Config, error) {
 // Core reads kinds of the group "" in protobuf.
 func (c *Client) Core() (rest.Interface, error) {
 	return c.of(corev1.SchemeGroupVersion, "/api", protobuf)
+}
+
+// Metadata reads the metadata of objects of another group, in protobuf.
+func (c *Client) Metadata(version schema.GroupVersion) (rest.Interface, error) {
+	return c.of(version, "/apis", protobuf)
 }
 
 // Group reads kinds of another group as JSON.

@@ -35,7 +35,7 @@ type Pod struct {
 	Ports       []endpoint.NamedPort
 	// OfNode says that the pod has the node's network namespace.
 	OfNode bool
-	// Running says that the pod's phase is Running.
+	// Running says that the pod's phase is Running, and that nobody has deleted it.
 	Running bool
 }
 
@@ -43,7 +43,7 @@ type Pod struct {
 func slimPod(p *corev1.Pod) Pod {
 	slim := Pod{
 		UID: types.UID(strings.Clone(string(p.UID))), Labels: cloneMap(p.Labels), Annotations: ownAnnotations(p.Annotations), Ports: portsOf(p),
-		OfNode: p.Spec.HostNetwork, Running: p.Status.Phase == corev1.PodRunning,
+		OfNode: p.Spec.HostNetwork, Running: p.Status.Phase == corev1.PodRunning && p.DeletionTimestamp == nil,
 	}
 	if hash, ok := p.Annotations[staticPodAnnotation]; ok {
 		slim.UID = types.UID(strings.Clone(hash))
@@ -102,6 +102,8 @@ type Namespace struct {
 type Pods struct {
 	// read reads one pod from the API server.
 	read func(ctx context.Context, key watch.Key) (*corev1.Pod, error)
+	// policies is closed when the policies of the API are known.
+	policies <-chan struct{}
 
 	mu         sync.Mutex // guards the fields below
 	pods       map[watch.Key]Pod
@@ -112,19 +114,29 @@ type Pods struct {
 	wake       chan struct{} // holds a token while dirty has something
 }
 
-func newPods(read func(ctx context.Context, key watch.Key) (*corev1.Pod, error)) *Pods {
+func newPods(policies <-chan struct{}, read func(ctx context.Context, key watch.Key) (*corev1.Pod, error)) *Pods {
 	return &Pods{
-		read: read, pods: map[watch.Key]Pod{}, namespaces: map[string]Namespace{}, changed: make(chan struct{}), dirty: map[watch.Key]struct{}{},
+		read: read, policies: policies, pods: map[watch.Key]Pod{}, namespaces: map[string]Namespace{}, changed: make(chan struct{}), dirty: map[watch.Key]struct{}{},
 		attached: map[types.UID]attached{}, wake: make(chan struct{}, 1),
 	}
 }
 
 // Metadata is what policies know of a pod that is being attached. It waits for the watch to tell of the pod, reads it once from the API
-// server if the watch does not, and then fails with [fault.Unavailable]: labels are never guessed.
+// server if the watch does not, and then fails with [fault.Unavailable]: labels are never guessed. It also waits for the policies after a start.
 func (p *Pods) Metadata(ctx context.Context, pod endpoint.Pod) (endpoint.Metadata, error) {
 	key := watch.Key{Namespace: pod.Namespace, Name: pod.Name}
 	late := time.NewTimer(podWait)
 	defer late.Stop()
+	select {
+	case <-p.policies:
+	case <-late.C:
+		if metadata, ok := p.lastAttached(types.UID(pod.UID)); ok {
+			return metadata, nil
+		}
+		return endpoint.Metadata{}, fault.Wrap(fault.Unavailable, fmt.Errorf("pod %s is not attached before the policies of the API server are known", key))
+	case <-ctx.Done():
+		return endpoint.Metadata{}, fmt.Errorf("wait for the policies of the API server: %w", ctx.Err())
+	}
 	for {
 		metadata, changed, ok := p.known(key, types.UID(pod.UID))
 		if ok {
@@ -180,12 +192,16 @@ func (p *Pods) ask(ctx context.Context, key watch.Key, uid types.UID) (endpoint.
 	return metadataOf(pod, namespace), nil
 }
 
-// Get returns what is known of a pod.
-func (p *Pods) Get(key watch.Key) (Pod, bool) {
+// running returns the pods that run, and have a network namespace of their own.
+func (p *Pods) running() (keys []watch.Key) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	pod, ok := p.pods[key]
-	return pod, ok
+	for key, pod := range p.pods {
+		if pod.Running && !pod.OfNode {
+			keys = append(keys, key)
+		}
+	}
+	return keys
 }
 
 // changedLocked wakes who waits for a pod.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net/http/httptest"
 	"strings"
 	"sync"
 	"testing"
@@ -26,6 +27,9 @@ import (
 )
 
 func TestMain(m *testing.M) { testutil.Main(m, testutil.NoLeaks()) }
+
+// known is of policies that are known.
+var known = func() <-chan struct{} { c := make(chan struct{}); close(c); return c }()
 
 var webKey = watch.Key{Namespace: "shop", Name: "web"}
 
@@ -73,7 +77,7 @@ func TestMetadata(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				read, requests := asked(row.answer, row.err)
-				pods := newPods(read)
+				pods := newPods(known, read)
 				pods.tellNamespace(map[string]string{"team": "shop"})
 				if row.known != nil {
 					pods.tell(row.known)
@@ -104,7 +108,7 @@ func TestMetadata(t *testing.T) {
 func TestMetadataOfEarlierAttachment(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		read, _ := asked(nil, errors.New("refused"))
-		pods := newPods(read)
+		pods := newPods(known, read)
 		pod := endpoint.Pod{Namespace: "shop", Name: "web", UID: "u2"}
 		ep := endpoint.Endpoint{Spec: endpoint.Spec{Pod: pod}, Metadata: `{"labels":{"app":"web"}}`}
 		listener{pods}.EndpointRestored(ep)
@@ -125,7 +129,7 @@ func TestMetadataOfEarlierAttachment(t *testing.T) {
 func TestMetadataNamespaceUnknown(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		read, _ := asked(podObject("u2", "web"), nil)
-		pods := newPods(read)
+		pods := newPods(known, read)
 		pods.tell(podObject("u2", "web"))
 		if _, err := pods.Metadata(t.Context(), endpoint.Pod{Namespace: "shop", Name: "web", UID: "u2"}); fault.KindOf(err) != fault.Unavailable {
 			t.Errorf("error %v, want unavailable", err)
@@ -186,7 +190,7 @@ func (m *manager) Get(endpoint.Ref) (endpoint.Endpoint, error) { return m.ep, ni
 
 func runFollower(t *testing.T, m *manager) (*Pods, context.CancelFunc) {
 	read, _ := asked(nil, errors.New("not asked for"))
-	pods := newPods(read)
+	pods := newPods(known, read)
 	m.ep = endpoint.Endpoint{State: endpoint.Ready, Spec: endpoint.Spec{Pod: endpoint.Pod{Namespace: "shop", Name: "web", UID: "u2"}}}
 	ctx, cancel := context.WithCancel(context.Background())
 	f := &follower{pods, m, m, slog.New(slog.DiscardHandler)}
@@ -241,4 +245,71 @@ func TestFollowerOtherUID(t *testing.T) {
 			t.Errorf("%d updates, want a second one of an endpoint that has become ready", len(m.updates))
 		}
 	})
+}
+
+// TestNamespacePool: the pool is the namespace's, and the one of the earlier attachment while the namespace is not known.
+func TestNamespacePool(t *testing.T) {
+	read, _ := asked(nil, errors.New("not asked for"))
+	pods := newPods(known, read)
+	spec := endpoint.Spec{Pod: endpoint.Pod{Namespace: "shop", Name: "web", UID: "u2"}}
+	check := func(when, want string) {
+		t.Helper()
+		if got, otherwise := (namespacePools{pods}).PoolFor(spec); got != want || !strings.Contains(otherwise, "namespace shop") {
+			t.Errorf("%s: pool %q, otherwise %q, want pool %q", when, got, otherwise, want)
+		}
+	}
+	check("at first", "")
+	listener{pods}.EndpointRestored(endpoint.Endpoint{Spec: spec, Pool: "green"})
+	check("API server away", "green")
+	pods.tellNamespace(nil)
+	check("no annotation", "")
+	namespaceHandler{pods}.Update(watch.Object[Namespace]{Key: watch.Key{Name: "shop"}, Value: slimNamespace(metav1.ObjectMeta{
+		Annotations: map[string]string{poolAnnotation: "blue", "kubectl.kubernetes.io/last-applied-configuration": "{}"},
+	})})
+	check("annotation", "blue")
+}
+
+// TestUnattached: pods that run with a network of their own, and that have no endpoint.
+func TestUnattached(t *testing.T) {
+	read, _ := asked(nil, errors.New("not asked for"))
+	pods := newPods(known, read)
+	now := metav1.Now()
+	for name, change := range map[string]func(*corev1.Pod){
+		"attached": func(*corev1.Pod) {},
+		"other":    func(*corev1.Pod) {},
+		"begins":   func(p *corev1.Pod) { p.Status.Phase = corev1.PodPending },
+		"ends":     func(p *corev1.Pod) { p.DeletionTimestamp = &now },
+		"of-node":  func(p *corev1.Pod) { p.Spec.HostNetwork = true },
+	} {
+		pod := podObject("u2", "web")
+		pod.Name, pod.Status.Phase = name, corev1.PodRunning
+		change(pod)
+		pods.tell(pod)
+	}
+	m := &manager{ep: endpoint.Endpoint{Spec: endpoint.Spec{Pod: endpoint.Pod{Namespace: "shop", Name: "attached"}}}}
+	if diff := cmp.Diff([]string{"shop/other"}, newReporter(&watches{store: pods}, m).unattached()); diff != "" {
+		t.Errorf("unattached pods (-want +got):\n%s", diff)
+	}
+}
+
+func TestVerbAndKind(t *testing.T) {
+	for request, want := range map[string]string{
+		"GET /api/v1/pods?watch=true&fieldSelector=spec.nodeName%3Da": "watch pods",
+		"GET /api/v1/pods?limit=500":                                  "list pods",
+		"GET /api/v1/namespaces/shop/pods/web":                        "get pods",
+		"GET /api/v1/namespaces":                                      "list namespaces",
+		"GET /api/v1/namespaces/shop":                                 "get namespaces",
+		"GET /apis/networking.k8s.io/v1/networkpolicies":              "list networkpolicies",
+		"POST /apis/porin.dev/v1alpha1/porinnodes":                    "create porinnodes",
+		"PUT /apis/porin.dev/v1alpha1/porinnodes/a":                   "update porinnodes",
+		"PATCH /api/v1/nodes/a/status":                                "patch nodes",
+		"DELETE /apis/porin.dev/v1alpha1/porinblocks/10.0.0.0":        "delete porinblocks",
+		"GET /version":                "get other",
+		"GET /apis/networking.k8s.io": "get other",
+	} {
+		method, target, _ := strings.Cut(request, " ")
+		if verb, kind := verbAndKind(httptest.NewRequest(method, target, nil)); verb+" "+kind != want {
+			t.Errorf("%s: %s %s, want %s", request, verb, kind, want)
+		}
+	}
 }

@@ -159,6 +159,9 @@ func policyRows(w io.Writer, p v1.PolicyStatus) {
 
 // storeRows say whether the store answers, and what the last error was.
 func (s *session) kubernetesRows(w io.Writer, k v1.KubernetesStatus) {
+	if n := len(k.UnattachedPods); n > 0 {
+		defer row(w, "", fmt.Sprintf("%s of another network plugin: %s", plural(n, "pod"), strings.Join(k.UnattachedPods, " ")))
+	}
 	if k.Reachable {
 		row(w, "Kubernetes:", k.Server)
 		return

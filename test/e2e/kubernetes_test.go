@@ -9,11 +9,13 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/yaml"
 
 	"porin.dev/porin/cells/kubernetes/kubernetestest"
 	"porin.dev/porin/internal/testutil"
@@ -42,7 +44,10 @@ func newAPIServer(t *testing.T, node *testutil.Node) *apiServer {
 		return kubernetestest.Resource{GroupVersionResource: corev1.SchemeGroupVersion.WithResource(resource), Kind: kind, Namespaced: namespaced}
 	}
 	s := &apiServer{
-		Server: kubernetestest.New(scheme, core("pods", "Pod", true), core("namespaces", "Namespace", false)), t: t, node: node, addr: "127.0.0.1:0",
+		Server: kubernetestest.New(scheme, core("pods", "Pod", true), core("namespaces", "Namespace", false),
+			kubernetestest.Resource{GroupVersionResource: schema.GroupVersionResource{Group: "networking.k8s.io", Version: "v1", Resource: "networkpolicies"}, Kind: "NetworkPolicy", Namespaced: true},
+			kubernetestest.Resource{GroupVersionResource: schema.GroupVersionResource{Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions"}, Kind: "CustomResourceDefinition"},
+		), t: t, node: node, addr: "127.0.0.1:0",
 	}
 	s.listen()
 	t.Cleanup(s.stop)
@@ -212,4 +217,87 @@ func TestKubernetesAway(t *testing.T) {
 	api.pod("new", "web")
 	api.listen()
 	r.reaches(r.named("shop", "new"), db, true)
+}
+
+// TestKubernetesRequests: the agent asks for nothing but the pods of its node, policies, and the metadata of namespaces and CRDs, and an attachment costs no request.
+func TestKubernetesRequests(t *testing.T) {
+	t.Parallel()
+	node := testutil.NewNode(t)
+	api := newAPIServer(t, node)
+	api.namespace("shop", nil)
+	api.pod("web", "web")
+	r := rigOn(t, node, api.flags...)
+	r.cni.MustDel(t, r.named("shop", "web").Container)
+	r.agent.Stop(t)
+	counts := map[kubernetestest.Request]int{}
+	for _, request := range api.Requests() {
+		counts[request]++
+	}
+	ofNode := "spec.nodeName=" + node.Name
+	want := map[kubernetestest.Request]int{
+		{Verb: "list", Resource: "pods", Selector: ofNode}: 1, {Verb: "watch", Resource: "pods", Selector: ofNode}: 1,
+	}
+	for _, resource := range []string{"namespaces", "networkpolicies", "customresourcedefinitions"} {
+		want[kubernetestest.Request{Verb: "list", Resource: resource}], want[kubernetestest.Request{Verb: "watch", Resource: resource}] = 1, 1
+	}
+	if diff := cmp.Diff(want, counts); diff != "" {
+		t.Errorf("requests (-want +got):\n%s", diff)
+	}
+}
+
+// TestKubernetesPolicies: policies of the API are in force before a pod's first packet, change, outlive the agent without the API server, and come with their CRD.
+func TestKubernetesPolicies(t *testing.T) {
+	t.Parallel()
+	node := testutil.NewNode(t)
+	api := newAPIServer(t, node)
+	api.namespace("shop", map[string]string{"team": "shop"})
+	for _, name := range []string{"web", "db", "other"} {
+		api.pod(name, name)
+	}
+	api.policy(webToDB)
+	r := rigOn(t, node, api.flags...)
+	web, db, other := r.named("shop", "web"), r.named("shop", "db"), r.named("shop", "other")
+	for _, addr := range []netip.Addr{db.ipv4, db.ipv6} {
+		db.Listen(t, netip.AddrPortFrom(addr, 8080)) // the kernel accepts
+	}
+	reaches := func(fromWeb, fromOther bool) {
+		t.Helper()
+		r.reaches(web, db, fromWeb)
+		r.reaches(other, db, fromOther)
+	}
+	reaches(true, false)
+	api.policy(strings.Replace(webToDB, "{app: web}", "{app: other}", 1))
+	reaches(false, true)
+	api.policy(strings.Replace(webToDB, "{app: web}", "{app: other}, newSelector: {}", 1))
+	reaches(false, false)
+	if out := r.cli("policy", "get", "shop/db").out; !strings.Contains(out, "newSelector") || !strings.Contains(out, "kubernetes") {
+		t.Errorf("porin policy get does not say what is not known:\n%s", out)
+	}
+	api.policy(webToDB)
+	reaches(true, false)
+
+	api.stop()
+	r.agent.Restart(t)
+	reaches(true, false)
+	api.listen()
+	api.Delete("networkpolicies", "shop", "db")
+	reaches(true, true)
+
+	api.Serve(kubernetestest.Resource{GroupVersionResource: schema.GroupVersionResource{Group: "cilium.io", Version: "v2", Resource: "ciliumnetworkpolicies"}, Kind: "CiliumNetworkPolicy", Namespaced: true})
+	api.policy(`{apiVersion: cilium.io/v2, kind: CiliumNetworkPolicy, metadata: {name: db, namespace: shop}, spec: {endpointSelector: {matchLabels: {app: db}}, ingress: [{fromEndpoints: [{matchLabels: {app: web}}]}]}}`)
+	crd := map[string]any{"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition", "metadata": map[string]any{"name": "ciliumnetworkpolicies.cilium.io"}}
+	api.Put(crd)
+	reaches(true, false)
+	api.Delete("customresourcedefinitions", "", "ciliumnetworkpolicies.cilium.io")
+	reaches(true, true)
+}
+
+// policy creates or changes a policy.
+func (s *apiServer) policy(manifest string) {
+	s.t.Helper()
+	var fields map[string]any
+	if err := yaml.Unmarshal([]byte(manifest), &fields); err != nil {
+		s.t.Fatal(err)
+	}
+	s.Put(fields)
 }
