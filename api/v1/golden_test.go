@@ -108,6 +108,11 @@ var bodies = map[string]any{
 			Location: "etcd at https://10.0.0.5:2379", Reachable: true, Since: noon, LastAnswer: noon,
 			LastError: "no answer in time", LastErrorTime: noon,
 		},
+		Kubernetes: &v1.KubernetesStatus{
+			Server: "https://10.96.0.1:443", Reachable: true,
+			Kinds:          []v1.KubernetesKind{{Kind: "pods", Objects: 30, Synced: true, LastContact: noon, Error: "watch pods: connection refused"}},
+			UnattachedPods: []string{"kube-system/coredns-0"},
+		},
 		Network: v1.NetworkStatus{
 			Addresses: []netip.Addr{netip.MustParseAddr("192.0.2.1")}, Blocks: 2, Routing: "native", Published: true, Peers: 12, MissingPeers: 1, Errors: 1,
 			Tunnel: &v1.TunnelStatus{

@@ -21,6 +21,8 @@ type Status struct {
 	Proxy     ProxyStatus    `json:"proxy"`
 	// Store is the store that the nodes share, in multi-pool alone.
 	Store *StoreStatus `json:"store,omitempty"`
+	// Kubernetes is nil without a Kubernetes API.
+	Kubernetes *KubernetesStatus `json:"kubernetes,omitempty"`
 	// Recovery is nil when no recovery of that store is under way, as far as this node knows.
 	Recovery *RecoveryStatus `json:"recovery,omitempty"`
 	// Conflicts are the blocks of which addresses are in use here, and that another node owns.

@@ -91,7 +91,7 @@ func (c *call) spec() (endpoint.Spec, error) {
 	if err != nil {
 		return endpoint.Spec{}, err
 	}
-	pool, err := c.pool(config, string(args.PORIN_POOL), reservation)
+	pool, err := c.pool(config, string(args.PORIN_POOL))
 	if err != nil {
 		return endpoint.Spec{}, err
 	}
@@ -114,7 +114,7 @@ func (c *call) spec() (endpoint.Spec, error) {
 		ExternalIPAM: c.delegated(), IPAM: c.plugin(),
 	}
 	if !c.delegated() { // what a pod asks of Porin's pools may be meant for its other networks
-		spec.Requested, spec.Pool, spec.Reservation = requested, pool, reservation
+		spec.Requested, spec.Pool, spec.NetworkPool, spec.Reservation = requested, pool, config.Pool, reservation
 	}
 	return spec, nil
 }
@@ -137,10 +137,8 @@ func reservationOf(config addConfig, arg string) (string, error) {
 	return token, nil
 }
 
-// pool is the pool that addresses are asked from; "" leaves it to the agent's settings. What is nearer to the container
-// is right: CNI_ARGS, then the pod's annotation, then the network's configuration. A reservation is nearer than that,
-// and has its pool.
-func (c *call) pool(config addConfig, arg, reservation string) (string, error) {
+// pool is the pool that the pod names: in CNI_ARGS, or else by its annotation.
+func (c *call) pool(config addConfig, arg string) (string, error) {
 	annotation := config.RuntimeConfig.Annotations[poolAnnotation]
 	for name, where := range map[string]string{arg: "PORIN_POOL in CNI_ARGS", annotation: "the pod's annotation " + poolAnnotation, config.Pool: "pool of the network configuration"} {
 		if name != "" && v1.CheckPoolName(name) != nil {
@@ -150,10 +148,7 @@ func (c *call) pool(config addConfig, arg, reservation string) (string, error) {
 	if config.Pool != "" && c.delegated() {
 		return "", badConfig("pool", fmt.Sprintf("%q: the addresses come from the IPAM plugin %.64s, which has no pools of Porin's", config.Pool, c.config.IPAM.Type))
 	}
-	if reservation != "" {
-		return cmp.Or(arg, annotation), nil
-	}
-	return cmp.Or(arg, annotation, config.Pool), nil
+	return cmp.Or(arg, annotation), nil
 }
 
 // requestedAddresses are those that CNI_ARGS (IP), runtimeConfig.ips and args.cni.ips ask for: at most one of each family.

@@ -41,10 +41,13 @@ func TestSpecReservation(t *testing.T) {
 		"and a pool":             {map[string]string{"porin.dev/reservation": "T1", "porin.dev/pool": "blue"}, "", "", "blue", "T1"},
 		"before the network":     {map[string]string{"porin.dev/reservation": "T1"}, `,"pool":"blue"`, "", "", "T1"},
 		"CNI_ARGS and a network": {nil, `,"pool":"blue"`, "PORIN_RESERVATION=T0", "", "T0"},
-		"the network":            {nil, `,"pool":"blue"`, "", "blue", ""},
+		"the network":            {nil, `,"pool":"blue"`, "", "", ""},
 		"an IPAM plugin":         {map[string]string{"porin.dev/reservation": "T1"}, `,"ipam":{"type":"host-local"}`, "", "", ""},
 	} {
 		spec, err := specOf(t, c.annotations, c.config, c.args)
+		if ofNetwork := strings.Contains(c.config, `"pool":"blue"`); (spec.NetworkPool == "blue") != ofNetwork {
+			t.Errorf("%s: pool %q of the network, want blue: %t", name, spec.NetworkPool, ofNetwork)
+		}
 		if err != nil || spec.Pool != c.pool || spec.Reservation != c.reservation {
 			t.Errorf("%s: pool %q and reservation %q, %v, want %q and %q", name, spec.Pool, spec.Reservation, err, c.pool, c.reservation)
 		}

@@ -23,7 +23,8 @@ type Spec struct {
 	NetNSCookie uint64
 	MTU         int       // of the container's interface, in bytes; 0 is the agent's choice
 	Bandwidth   Bandwidth `json:",omitzero"`
-	Pool        string    // of the addresses; "" leaves it to the agent's settings: see [Endpoint.Pool]
+	Pool        string    // of the addresses; "" leaves it to the pod's namespace, its network and the agent's settings: see [Endpoint.Pool]
+	NetworkPool string    `json:",omitempty"` // that the network names for pods whose namespace names none
 	Requested   Addresses // these and no others; a zero family gets any
 	// Reservation is the token of the reservation whose addresses the endpoint takes over; "" is none.
 	Reservation string
@@ -61,6 +62,7 @@ func (s Spec) Validate() error {
 		validateText("pod priority class", s.Pod.PriorityClass, 253),
 		validateText("netns", s.NetNS, 4095),
 		validatePool(s.Pool),
+		validatePool(s.NetworkPool),
 		validateText("reservation", s.Reservation, 128),
 		validateMTU(s.MTU),
 		ValidateBandwidth(s.Bandwidth),

@@ -29,6 +29,7 @@ type creator struct {
 	queues    *admission.Queues
 	deleter   *deleter
 	updater   *updater
+	sources   []PodSource
 
 	// afterWait is called when a creation that had to wait for another life of its attachment goes on: a simulation
 	// decides by it which of several does so first.
@@ -45,6 +46,10 @@ func (c *creator) Create(ctx context.Context, spec endpoint.Spec, namespace *end
 		return endpoint.Endpoint{}, fmt.Errorf("create endpoint: %w", err)
 	}
 	spec.Began = c.clock.startTime(spec.Began)
+	spec, err := withMetadata(ctx, c.sources, spec)
+	if err != nil {
+		return endpoint.Endpoint{}, fmt.Errorf("create endpoint %s: %w", spec.Attachment, err)
+	}
 	ep, err := c.bringUp(ctx, spec, namespace)
 	if err != nil {
 		return endpoint.Endpoint{}, fmt.Errorf("create endpoint %s: %w", spec.Attachment, err)

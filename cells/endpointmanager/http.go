@@ -28,6 +28,7 @@ type routes struct {
 	Lookup     Lookup
 	Traces     *traces
 	Describers []Describer `group:"endpoint.describers"`
+	PodSources []PodSource `group:"endpoint.podsources"`
 }
 
 func newRoutes(r routes) routes { return r }
@@ -137,6 +138,9 @@ func (s routes) update(w http.ResponseWriter, r *http.Request) error {
 	}
 	ep, err := s.Lookup.Get(ref)
 	if err != nil {
+		return err
+	}
+	if err := checkPatch(s.PodSources, ep, endpoint.Metadata(body)); err != nil {
 		return err
 	}
 	if ep, err = s.Manager.Update(r.Context(), ep.Spec.Attachment, endpoint.Metadata(body)); err != nil {

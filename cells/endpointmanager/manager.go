@@ -82,6 +82,7 @@ type Params struct {
 	Steps       endpoint.Steps
 	Subscribers []endpoint.Subscriber `group:"endpoint.subscribers"`
 	Observers   []endpoint.Observer   `group:"endpoint.observers"`
+	PodSources  []PodSource           `group:"endpoint.podsources"`
 }
 
 // New returns a manager that has not started.
@@ -136,7 +137,7 @@ func build(p Params, queues *admission.Queues, held *heldSet, barrier *restored.
 	m.updater = &updater{log: p.Log, registry: registry, records: records, steps: steps, listeners: listeners}
 	m.creator = &creator{
 		cfg: p.Config, log: p.Log, clock: &clock, registry: registry, creations: newCreations(), records: records, steps: steps,
-		listeners: listeners, queues: queues, deleter: m.deleter, updater: m.updater, afterWait: func(endpoint.Spec) {},
+		listeners: listeners, queues: queues, deleter: m.deleter, updater: m.updater, sources: p.PodSources, afterWait: func(endpoint.Spec) {},
 	}
 	m.repairer = &repairer{log: p.Log, registry: registry, records: records, steps: steps, listeners: listeners}
 	m.holder = &holder{log: p.Log, gate: gate, held: held, deleter: m.deleter}

@@ -121,6 +121,8 @@ func (w *chooserWorld) attach(ts *testscript.TestScript, args []string) error {
 		switch key, value, _ := strings.Cut(option, "="); key {
 		case "pool":
 			spec.Pool = value
+		case "network":
+			spec.NetworkPool = value
 		case "namespace":
 			spec.Pod.Namespace = value
 		case "ip":

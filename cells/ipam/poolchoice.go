@@ -6,6 +6,8 @@ import (
 	"maps"
 	"slices"
 
+	"go.uber.org/fx"
+
 	v1 "porin.dev/porin/api/v1"
 	"porin.dev/porin/cells/endpoint"
 	"porin.dev/porin/cells/ipam/allocator"
@@ -21,9 +23,14 @@ type PoolSource interface {
 // PoolSources are asked in their order; the first that has something to say is right.
 type PoolSources []PoolSource
 
-// NewPoolSources returns those of a node: what the settings say of the pod's namespace, and what they say of the node.
-func NewPoolSources(cfg Config) PoolSources {
-	return PoolSources{namespacePools(cfg.NamespacePools), nodePool(cfg.NodePool)}
+// NamespacePools contributes a [PoolSource] that newSource builds, which is asked for the pods' namespaces before the network and the agent's settings are.
+func NamespacePools(newSource any) fx.Option {
+	return fx.Provide(fx.Annotate(newSource, fx.As(new(PoolSource)), fx.ResultTags(`group:"ipam.namespacepools"`)))
+}
+
+// NewPoolSources returns those of a node: the sources for namespaces, the pod's network, and the agent's settings for the namespace and for the node.
+func NewPoolSources(cfg Config, namespaces ...PoolSource) PoolSources {
+	return append(slices.Clone(namespaces), networkPool{}, namespacePools(cfg.NamespacePools), nodePool(cfg.NodePool))
 }
 
 // PoolFor implements [PoolSource]. When no source has something to say it is [allocator.DefaultPool].
@@ -34,6 +41,14 @@ func (s PoolSources) PoolFor(spec endpoint.Spec) (pool, otherwise string) {
 		}
 	}
 	return allocator.DefaultPool, "name another one with --ipam-node-pool of the agent"
+}
+
+// networkPool is the pool that the pod's network names.
+type networkPool struct{}
+
+// PoolFor implements [PoolSource].
+func (networkPool) PoolFor(spec endpoint.Spec) (pool, otherwise string) {
+	return spec.NetworkPool, "correct the pool of the network configuration"
 }
 
 // namespacePools are the pools of namespaces, as the settings say.

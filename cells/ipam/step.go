@@ -6,6 +6,8 @@ import (
 	"errors"
 	"fmt"
 
+	"go.uber.org/fx"
+
 	"porin.dev/porin/cells/endpoint"
 	"porin.dev/porin/cells/endpointmanager"
 	"porin.dev/porin/cells/ipam/allocator"
@@ -32,7 +34,17 @@ func NewStep(s *allocator.Source, pools ...PoolSource) *Step {
 	return &Step{allocator: s.Allocator(), source: s, pools: pools}
 }
 
-func newStep(cfg Config, s *allocator.Source) *Step { return NewStep(s, NewPoolSources(cfg)...) }
+type stepParams struct {
+	fx.In
+
+	Config     Config
+	Source     *allocator.Source
+	Namespaces []PoolSource `group:"ipam.namespacepools"`
+}
+
+func newStep(p stepParams) *Step {
+	return NewStep(p.Source, NewPoolSources(p.Config, p.Namespaces...)...)
+}
 
 // WithPlugins returns the step that calls the IPAM plugin of an endpoint which names one.
 func (s *Step) WithPlugins(plugins *delegate.Plugins) *Step {
@@ -81,7 +93,7 @@ func (s *Step) poolFor(spec endpoint.Spec) (pool, otherwise string) {
 	case spec.Reservation != "":
 		return spec.Pool, "reserve an address of another pool"
 	case spec.Pool != "":
-		return spec.Pool, "have the pod or its network name another one"
+		return spec.Pool, "have the pod name another one"
 	}
 	return s.pools.PoolFor(spec)
 }

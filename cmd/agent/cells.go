@@ -24,6 +24,7 @@ import (
 	"porin.dev/porin/cells/ipam/allocator"
 	"porin.dev/porin/cells/ipam/delegate"
 	"porin.dev/porin/cells/ipam/multipool"
+	"porin.dev/porin/cells/kubernetes"
 	"porin.dev/porin/cells/link"
 	"porin.dev/porin/cells/metrics"
 	"porin.dev/porin/cells/monitor"
@@ -58,6 +59,7 @@ func Cells(cfg Config) fx.Option {
 		ipam.Module(cfg.ipam()),
 		link.Module(),
 		hostport.Module(),
+		kubernetesAPI(cfg),
 		clusterStore(cfg),
 		healthAddresses(cfg),
 		bandwidth.Module(),
@@ -109,6 +111,14 @@ func multiPool(cfg Config) fx.Option {
 		return server.Provide(func() noPools { return noPools{cfg.IPAM.Mode, cfg.hasStore()} })
 	}
 	return multipool.Module(cfg.multiPool())
+}
+
+// kubernetesAPI reads the API server, if there is one.
+func kubernetesAPI(cfg Config) fx.Option {
+	if !cfg.Kubernetes.Enabled() {
+		return fx.Options()
+	}
+	return kubernetes.Module(cfg.Kubernetes, cfg.NodeName)
 }
 
 // clusterStore is what nodes share: multi-pool needs it, and other nodes than this one do.

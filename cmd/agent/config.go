@@ -16,6 +16,7 @@ import (
 	"porin.dev/porin/cells/ipam"
 	"porin.dev/porin/cells/ipam/delegate"
 	"porin.dev/porin/cells/ipam/multipool"
+	"porin.dev/porin/cells/kubernetes"
 	"porin.dev/porin/cells/metrics"
 	"porin.dev/porin/cells/monitor"
 	"porin.dev/porin/cells/monitor/flow"
@@ -42,6 +43,7 @@ type Config struct {
 	EndpointManager endpointmanager.Config
 	IPAM            ipam.Config
 	Delegate        delegate.Config
+	Kubernetes      kubernetes.Config
 	Store           store.Config
 	MultiPool       multipool.Config
 	Node            node.Config
@@ -67,6 +69,7 @@ func DefaultConfig() Config {
 		EndpointManager: endpointmanager.DefaultConfig(),
 		IPAM:            ipam.DefaultConfig(),
 		Delegate:        delegate.DefaultConfig(),
+		Kubernetes:      kubernetes.DefaultConfig(),
 		Store:           store.DefaultConfig(),
 		MultiPool:       multipool.DefaultConfig(),
 		Node:            node.DefaultConfig(),
@@ -95,6 +98,7 @@ func (c *Config) Flags(fs *pflag.FlagSet) {
 	c.IPAM.Flags(fs)
 	c.Delegate.Flags(fs)
 	c.MultiPool.Flags(fs)
+	c.Kubernetes.Flags(fs)
 	c.Store.Flags(fs)
 	c.Node.Flags(fs)
 	c.Masquerade.Flags(fs)
@@ -166,7 +170,7 @@ func (c Config) cniConfDir() string {
 // Validate reports every fault of every cell.
 func (c Config) Validate() error {
 	errs := []error{
-		c.Server.Validate(), c.EndpointManager.Validate(), c.IPAM.Validate(), c.Delegate.Validate(), c.Datapath.Validate(), c.Proxy.Validate(), c.Doctor.Validate(), c.health().Validate(),
+		c.Server.Validate(), c.EndpointManager.Validate(), c.IPAM.Validate(), c.Delegate.Validate(), c.Datapath.Validate(), c.Proxy.Validate(), c.Doctor.Validate(), c.health().Validate(), c.Kubernetes.Validate(),
 		c.Metrics.Validate(), c.Masquerade.Validate(), c.Monitor.Validate(), c.Flow.Validate(), c.Supervisor.Validate(),
 	}
 	if c.NodeName == "" {

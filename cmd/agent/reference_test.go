@@ -12,6 +12,7 @@ import (
 	"go.uber.org/fx"
 
 	"porin.dev/porin/cells/doctor"
+	"porin.dev/porin/cells/kubernetes/kubernetestest"
 	"porin.dev/porin/cells/proxy/control"
 	"porin.dev/porin/internal/reference"
 )
@@ -47,6 +48,7 @@ func contributions(t *testing.T) (c contributed) {
 	for _, mode := range []string{control.ModeInternal, control.ModeExternal} {
 		cfg := testConfig(t)
 		cfg.Proxy.Mode = mode
+		cfg.Kubernetes.Kubeconfig = kubernetestest.Kubeconfig(t, "https://192.0.2.1:6443")
 		app := fx.New(Cells(cfg), fx.Supply(slog.New(slog.DiscardHandler)), quiet, fx.Invoke(func(all contributed) {
 			c.Collectors, c.Checkers = append(c.Collectors, all.Collectors...), append(c.Checkers, all.Checkers...)
 		}))

@@ -56,6 +56,9 @@ func (s *session) statusTable(w io.Writer, answer v1.Status) {
 	if answer.Store != nil {
 		s.storeRows(w, *answer.Store)
 	}
+	if answer.Kubernetes != nil {
+		s.kubernetesRows(w, *answer.Kubernetes)
+	}
 	if answer.Recovery != nil {
 		recoveryRows(w, *answer.Recovery)
 	}
@@ -155,6 +158,27 @@ func policyRows(w io.Writer, p v1.PolicyStatus) {
 }
 
 // storeRows say whether the store answers, and what the last error was.
+func (s *session) kubernetesRows(w io.Writer, k v1.KubernetesStatus) {
+	if n := len(k.UnattachedPods); n > 0 {
+		defer row(w, "", fmt.Sprintf("%s of another network plugin: %s", plural(n, "pod"), strings.Join(k.UnattachedPods, " ")))
+	}
+	if k.Reachable {
+		row(w, "Kubernetes:", k.Server)
+		return
+	}
+	row(w, "Kubernetes:", k.Server+", NOT read")
+	for _, kind := range k.Kinds {
+		switch {
+		case kind.Error != "" && kind.LastContact.IsZero():
+			row(w, "", fmt.Sprintf("%s: never read: %s", kind.Kind, kind.Error))
+		case kind.Error != "":
+			row(w, "", fmt.Sprintf("%s: for %s: %s", kind.Kind, s.age(kind.LastContact), kind.Error))
+		case !kind.Synced:
+			row(w, "", kind.Kind+": not read yet")
+		}
+	}
+}
+
 func (s *session) storeRows(w io.Writer, store v1.StoreStatus) {
 	ago := func(t time.Time) string { return s.age(t) + " ago" }
 	switch {

@@ -1,0 +1,112 @@
+package kubernetes
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+
+	"go.uber.org/fx"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/runtime"
+
+	"porin.dev/porin/cells/doctor"
+	"porin.dev/porin/cells/endpointmanager"
+	"porin.dev/porin/cells/ipam"
+	"porin.dev/porin/cells/kubernetes/watch"
+	"porin.dev/porin/cells/metrics"
+	"porin.dev/porin/cells/policy"
+	"porin.dev/porin/cells/server"
+	"porin.dev/porin/cells/supervisor"
+	"porin.dev/porin/internal/cell"
+	"porin.dev/porin/internal/task"
+)
+
+// Module is the kubernetes cell of the node of that name. It provides [*Pods]. It opens no connection before everything is restored.
+func Module(cfg Config, node string) fx.Option {
+	return cell.Module("kubernetes",
+		fx.Provide(fx.Private, func(lc fx.Lifecycle) (*Client, error) {
+			client, err := NewClient(cfg)
+			if err == nil {
+				lc.Append(fx.StopHook(client.Close))
+			}
+			return client, err
+		}),
+		fx.Provide(fx.Private, func(client *Client, policies *policy.Policies, log *slog.Logger) (*policyWatch, error) {
+			return newPolicyWatch(client, policies, log)
+		}),
+		fx.Provide(fx.Private, func(client *Client, policies *policyWatch, log *slog.Logger) (*watches, error) {
+			return newWatches(client, policies, node, log)
+		}),
+		fx.Provide(func(w *watches) *Pods { return w.store }),
+		supervisor.Tasks(func(w *watches, log *slog.Logger) *task.Task { return task.Forever(log, "kubernetes-pods", w.pods.Run) }),
+		supervisor.Tasks(func(w *watches, log *slog.Logger) *task.Task {
+			return task.Forever(log, "kubernetes-namespaces", w.namespaces.Run)
+		}),
+		supervisor.Tasks(func(p *policyWatch, log *slog.Logger) *task.Task {
+			return task.Forever(log, "kubernetes-policies", p.run)
+		}),
+		supervisor.Tasks(func(pods *Pods, lookup endpointmanager.Lookup, manager endpointmanager.Manager, log *slog.Logger) *task.Task {
+			return task.Forever(log, "kubernetes-labels", (&follower{pods, lookup, manager, log}).run)
+		}),
+		endpointmanager.Pods(func(pods *Pods) *Pods { return pods }),
+		ipam.NamespacePools(func(pods *Pods) namespacePools { return namespacePools{pods} }),
+		endpointmanager.Subscribe(func(pods *Pods) listener { return listener{pods} }),
+		fx.Provide(fx.Private, newReporter),
+		server.Report(func(r *reporter) *reporter { return r }),
+		doctor.Check(func(w *watches) *checker { return &checker{w} }),
+		metrics.Collect(func(r *reporter) *reporter { return r }),
+	)
+}
+
+// watches are the loops of the cell, and what they fill.
+type watches struct {
+	client     *Client
+	store      *Pods
+	pods       *watch.Loop[Pod]
+	namespaces *watch.Loop[Namespace]
+	policies   *policyWatch
+}
+
+func newWatches(client *Client, policies *policyWatch, node string, log *slog.Logger) (*watches, error) {
+	core, err := client.Core()
+	if err != nil {
+		return nil, fmt.Errorf("kubernetes: %w", err)
+	}
+	store := newPods(policies.ready, func(ctx context.Context, key watch.Key) (*corev1.Pod, error) {
+		pod := &corev1.Pod{}
+		return pod, core.Get().Namespace(key.Namespace).Resource("pods").Name(key.Name).MaxRetries(0).Do(ctx).Into(pod)
+	})
+	pods := watch.Typed[Pod]{
+		Client: core, Resource: "pods", Selector: fields.OneTermEqualSelector("spec.nodeName", node).String(),
+		NewList: func() runtime.Object { return &corev1.PodList{} },
+		Slim: func(object runtime.Object) (Pod, error) {
+			pod, ok := object.(*corev1.Pod)
+			if !ok {
+				return Pod{}, fmt.Errorf("the server sent %T, want a pod", object)
+			}
+			return slimPod(pod), nil
+		},
+	}
+	namespaces := watch.Typed[Namespace]{
+		Client: core, Resource: "namespaces", Metadata: true,
+		NewList: func() runtime.Object { return &metav1.PartialObjectMetadataList{} },
+		Slim: func(object runtime.Object) (Namespace, error) {
+			metadata, ok := object.(*metav1.PartialObjectMetadata)
+			if !ok {
+				return Namespace{}, fmt.Errorf("the server sent %T, want metadata", object)
+			}
+			return slimNamespace(metadata.ObjectMeta), nil
+		},
+	}
+	return &watches{
+		client: client, store: store, policies: policies,
+		pods:       watch.New("pods", pods, podHandler{store}, log),
+		namespaces: watch.New("namespaces", namespaces, namespaceHandler{store}, log),
+	}, nil
+}
+
+func (w *watches) states() []watch.State {
+	return append([]watch.State{w.pods.State(), w.namespaces.State()}, w.policies.states()...)
+}

@@ -1,0 +1,157 @@
+package kubernetes
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"strings"
+	"sync/atomic"
+
+	"github.com/prometheus/client_golang/prometheus"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/runtime/serializer"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+
+	"porin.dev/porin/internal/version"
+)
+
+// Forms in which a client asks for objects.
+const (
+	protobuf = "application/vnd.kubernetes.protobuf"
+	asJSON   = "application/json"
+)
+
+// Client is the connection to the API server. It reads tokens and CAs from their files again when they change.
+type Client struct {
+	config   *rest.Config
+	http     *http.Client
+	codecs   serializer.CodecFactory
+	servers  *servers // where requests go
+	requests *prometheus.CounterVec
+}
+
+// NewClient reads the configuration. It makes no connection.
+func NewClient(cfg Config) (*Client, error) {
+	config, err := restConfig(cfg)
+	if err != nil {
+		return nil, err
+	}
+	config.UserAgent = "porin-agent/" + version.Of()
+	config.QPS = -1 // loops pause by themselves
+	list, err := newServers(config.Host, cfg.Servers)
+	if err != nil {
+		return nil, err
+	}
+	requests := newRequests()
+	config.Wrap(func(next http.RoundTripper) http.RoundTripper { return counted{requests, list.over(next)} })
+	client, err := rest.HTTPClientFor(config)
+	if err != nil {
+		return nil, fmt.Errorf("kubernetes: %w", err)
+	}
+	scheme := runtime.NewScheme()
+	if err := corev1.AddToScheme(scheme); err != nil {
+		return nil, err
+	}
+	if err := metav1.AddMetaToScheme(scheme); err != nil {
+		return nil, err
+	}
+	metav1.AddToGroupVersion(scheme, schema.GroupVersion{Version: "v1"})
+	return &Client{config, client, serializer.NewCodecFactory(scheme), list, requests}, nil
+}
+
+func restConfig(cfg Config) (*rest.Config, error) {
+	if cfg.Kubeconfig == "" {
+		config, err := rest.InClusterConfig()
+		if err != nil {
+			return nil, fmt.Errorf("kubernetes: the pod's service account: %w", err)
+		}
+		return config, nil
+	}
+	config, err := clientcmd.BuildConfigFromFlags("", cfg.Kubeconfig)
+	if err != nil {
+		return nil, fmt.Errorf("kubeconfig %s: %w", cfg.Kubeconfig, err)
+	}
+	return config, nil
+}
+
+// Core reads kinds of the group "" in protobuf.
+func (c *Client) Core() (rest.Interface, error) {
+	return c.of(corev1.SchemeGroupVersion, "/api", protobuf)
+}
+
+// Metadata reads the metadata of objects of another group, in protobuf.
+func (c *Client) Metadata(version schema.GroupVersion) (rest.Interface, error) {
+	return c.of(version, "/apis", protobuf)
+}
+
+// Group reads kinds of another group as JSON.
+func (c *Client) Group(version schema.GroupVersion) (rest.Interface, error) {
+	return c.of(version, "/apis", asJSON)
+}
+
+func (c *Client) of(version schema.GroupVersion, path, form string) (rest.Interface, error) {
+	config := rest.CopyConfig(c.config)
+	config.APIPath = path
+	config.ContentConfig = rest.ContentConfig{
+		GroupVersion: &version, NegotiatedSerializer: c.codecs.WithoutConversion(), ContentType: form, AcceptContentTypes: form,
+	}
+	return rest.RESTClientForConfigAndClient(config, c.http)
+}
+
+// Server is the address of the API server that requests go to now.
+func (c *Client) Server() string { return c.servers.current().String() }
+
+// Close closes connections that no request uses.
+func (c *Client) Close() { c.http.CloseIdleConnections() }
+
+// servers are the addresses of the API server. A request that one does not answer has later ones go to the next.
+type servers struct {
+	list []*url.URL
+	turn atomic.Uint64
+}
+
+func newServers(host string, list []string) (*servers, error) {
+	if len(list) == 0 {
+		list = []string{host}
+	}
+	s := &servers{}
+	for _, text := range list {
+		if !strings.Contains(text, "://") {
+			text = "https://" + text
+		}
+		u, err := url.Parse(text)
+		if err != nil {
+			return nil, fmt.Errorf("API server %q: %w", text, err)
+		}
+		s.list = append(s.list, u)
+	}
+	return s, nil
+}
+
+func (s *servers) current() *url.URL { return s.list[s.turn.Load()%uint64(len(s.list))] }
+
+func (s *servers) over(next http.RoundTripper) http.RoundTripper { return roundTripper{s, next} }
+
+type roundTripper struct {
+	*servers
+	next http.RoundTripper
+}
+
+// RoundTrip implements http.RoundTripper.
+func (r roundTripper) RoundTrip(request *http.Request) (*http.Response, error) {
+	turn := r.turn.Load()
+	server := r.list[turn%uint64(len(r.list))]
+	request = request.Clone(request.Context())
+	request.URL.Scheme, request.URL.Host, request.Host = server.Scheme, server.Host, server.Host
+	response, err := r.next.RoundTrip(request)
+	if err != nil && !errors.Is(request.Context().Err(), context.Canceled) {
+		r.turn.CompareAndSwap(turn, turn+1) // one of several requests that fail at once
+	}
+	return response, err
+}

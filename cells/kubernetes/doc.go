@@ -1,0 +1,11 @@
+// Package kubernetes reads the Kubernetes API server: the pods of this node, their namespaces and the Node.
+//
+//	API server <-- one connection -- [Client] <-- watch.Loop of pods, namespaces, the Node --> replicas in memory
+//	                                                                                            |
+//	CNI ADD -> endpointmanager -> [Pods].Metadata: labels before the first packet <-------------'
+//	                              [Pods] --> Manager.Update: labels that change while a pod lives
+//
+// The agent reads pods of its own node alone, and never all pods, Nodes, Services or EndpointSlices of a cluster.
+//
+// While the API server is away the agent keeps all objects it has read, DEL does not need the API, and ADD fails for an unknown pod.
+package kubernetes

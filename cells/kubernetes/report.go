@@ -1,0 +1,118 @@
+package kubernetes
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	v1 "porin.dev/porin/api/v1"
+	"porin.dev/porin/cells/doctor"
+	"porin.dev/porin/cells/endpointmanager"
+	"porin.dev/porin/cells/kubernetes/watch"
+)
+
+// reporter tells what is known of the API: its server.StatusReporter and prometheus.Collector.
+type reporter struct {
+	*watches
+	lookup endpointmanager.Lookup
+}
+
+func newReporter(w *watches, lookup endpointmanager.Lookup) *reporter { return &reporter{w, lookup} }
+
+// unattached are the pods that run on this node with a network that Porin did not give them, sorted.
+func (r *reporter) unattached() []string {
+	attached := map[watch.Key]bool{}
+	for _, ep := range r.lookup.List() {
+		attached[watch.Key{Namespace: ep.Spec.Pod.Namespace, Name: ep.Spec.Pod.Name}] = true
+	}
+	found := []string{}
+	for _, key := range r.store.running() {
+		if !attached[key] {
+			found = append(found, key.String())
+		}
+	}
+	slices.Sort(found)
+	return found
+}
+
+// Report implements server.StatusReporter.
+func (r *reporter) Report(status *v1.Status) {
+	report := &v1.KubernetesStatus{Server: r.client.Server(), Reachable: true, UnattachedPods: r.unattached()}
+	for _, s := range r.states() {
+		kind := v1.KubernetesKind{Kind: s.Kind, Objects: s.Objects, Synced: s.Synced, LastContact: s.Since}
+		if s.Err != nil {
+			kind.Error = s.Err.Error()
+		}
+		if s.Err != nil || !s.Synced {
+			report.Reachable = false
+		}
+		report.Kinds = append(report.Kinds, kind)
+	}
+	status.Kubernetes = report
+}
+
+// apiServerUnreachable is the kind of disagreement, by the name that programs know it by.
+const apiServerUnreachable = "api-server-unreachable"
+
+// checker says when the API server does not answer: its doctor.Checker.
+type checker struct{ watches *watches }
+
+var _ doctor.Checker = (*checker)(nil)
+
+// Owner implements doctor.Checker.
+func (*checker) Owner() string { return "kubernetes" }
+
+// Kinds implements doctor.Checker.
+func (*checker) Kinds() []doctor.Kind {
+	return []doctor.Kind{{
+		Name:    apiServerUnreachable,
+		Meaning: "the API server does not answer, or refuses: changes of labels, namespaces and policies are not seen, and a pod that is not known yet is not attached",
+		Repair:  "bring it back, or correct --kubeconfig and the agent's rights; pods keep their network and their policies",
+	}}
+}
+
+// Examine implements doctor.Checker.
+func (c *checker) Examine(_ context.Context, only string) (findings []doctor.Finding, err error) {
+	if only != "" {
+		return nil, nil
+	}
+	for _, s := range c.watches.states() {
+		if s.Err != nil {
+			findings = append(findings, doctor.Finding{Kind: apiServerUnreachable, Subject: s.Kind, Detail: remedy(s.Err)})
+		}
+	}
+	return findings, nil
+}
+
+var (
+	descObjects    = prometheus.NewDesc("porin_kubernetes_objects", "Objects that are known of a kind of the Kubernetes API.", []string{"kind"}, nil)
+	descAge        = prometheus.NewDesc("porin_kubernetes_contact_age_seconds", "Time since the API server last sent something of a kind.", []string{"kind"}, nil)
+	descRestarts   = prometheus.NewDesc("porin_kubernetes_watch_restarts_total", "Times a watch of the Kubernetes API began again, by reason.", []string{"kind", "reason"}, nil)
+	descUnattached = prometheus.NewDesc("porin_kubernetes_unattached_pods", "Pods that run on this node, and that another network plugin attached.", nil, nil)
+)
+
+// Describe implements prometheus.Collector.
+func (r *reporter) Describe(ch chan<- *prometheus.Desc) {
+	ch <- descObjects
+	ch <- descAge
+	ch <- descRestarts
+	ch <- descUnattached
+	r.client.requests.Describe(ch)
+}
+
+// Collect implements prometheus.Collector.
+func (r *reporter) Collect(ch chan<- prometheus.Metric) {
+	r.client.requests.Collect(ch)
+	ch <- prometheus.MustNewConstMetric(descUnattached, prometheus.GaugeValue, float64(len(r.unattached())))
+	for _, s := range r.states() {
+		ch <- prometheus.MustNewConstMetric(descObjects, prometheus.GaugeValue, float64(s.Objects), s.Kind)
+		if s.Synced {
+			ch <- prometheus.MustNewConstMetric(descAge, prometheus.GaugeValue, time.Since(s.Since).Seconds(), s.Kind)
+		}
+		for _, reason := range watch.Reasons() {
+			ch <- prometheus.MustNewConstMetric(descRestarts, prometheus.CounterValue, float64(s.Restarts[reason]), s.Kind, string(reason))
+		}
+	}
+}

@@ -1,0 +1,293 @@
+package watch
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"math/rand/v2"
+	"strconv"
+	"sync"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	apiwatch "k8s.io/apimachinery/pkg/watch"
+)
+
+// Times of a loop.
+const (
+	pageSize   = 500
+	firstPause = time.Second // after the first failure; it doubles up to maxPause
+	maxPause   = 30 * time.Second
+	// minRelist is the least time until a whole list is read again, which finds what a watch has missed; the most is twice as long.
+	minRelist = 6 * time.Hour
+	// silence is how long a watch may send nothing. The API server sends a bookmark about once a minute.
+	silence = 10 * time.Minute
+	// callTimeout bounds the read of one page.
+	callTimeout = time.Minute
+)
+
+// Reason is why a loop has opened its watch again, or listed again.
+type Reason string
+
+// The reasons.
+const (
+	Closed  Reason = "closed"  // the server has ended the watch, as it does each hour
+	Failed  Reason = "error"   // of the connection, or an answer of the server
+	Gone    Reason = "gone"    // the server does not know the version any more: 410
+	SetBack Reason = "setback" // the server's version is lower than the last one
+	Silent  Reason = "silent"
+	Relist  Reason = "relist" // it is time for a whole list
+)
+
+// Reasons returns all.
+func Reasons() []Reason { return []Reason{Closed, Failed, Gone, SetBack, Silent, Relist} }
+
+var (
+	errSetBack = errors.New("the API server's version is lower than the last one: it was restored from a backup")
+	errSilent  = fmt.Errorf("no event and no bookmark for %s", silence)
+	errRelist  = errors.New("a whole list is due")
+)
+
+// State is what is known of a loop.
+type State struct {
+	Kind     string
+	Synced   bool      // a whole list was read
+	Objects  int       // of the last list, and changes since
+	Since    time.Time // when the loop was last in touch with the server; zero before the first list
+	Err      error     // why it is not now; nil while a watch is open
+	Restarts map[Reason]int
+}
+
+// Loop follows one kind. Its methods may be called concurrently.
+type Loop[T any] struct {
+	kind    string
+	source  Source[T]
+	handler Handler[T]
+	log     *slog.Logger
+	synced  chan struct{}
+	relist  time.Time // when a whole list is due; of Run
+
+	mu    sync.Mutex // guards the fields below
+	state State
+	known map[Key]struct{}
+}
+
+// New returns a loop that [Loop.Run] begins. The kind is the resource's name, for logs and metrics.
+func New[T any](kind string, source Source[T], handler Handler[T], log *slog.Logger) *Loop[T] {
+	return &Loop[T]{
+		kind: kind, source: source, handler: handler, log: log, synced: make(chan struct{}),
+		state: State{Kind: kind, Restarts: map[Reason]int{}},
+	}
+}
+
+// Synced is closed when a whole list has been given to the handler.
+func (l *Loop[T]) Synced() <-chan struct{} { return l.synced }
+
+// State returns a copy.
+func (l *Loop[T]) State() State {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	s := l.state
+	s.Objects = len(l.known)
+	s.Restarts = make(map[Reason]int, len(l.state.Restarts))
+	for reason, n := range l.state.Restarts {
+		s.Restarts[reason] = n
+	}
+	return s
+}
+
+// Run follows the kind until the context ends, and returns nil.
+func (l *Loop[T]) Run(ctx context.Context) error {
+	version, pause := "", time.Duration(0)
+	for ctx.Err() == nil {
+		began := time.Now()
+		last, err := l.follow(ctx, version)
+		if ctx.Err() != nil {
+			return nil
+		}
+		reason := reasonOf(err)
+		if version = last; reason == Gone || reason == SetBack || reason == Relist {
+			version = ""
+		}
+		if time.Since(began) > 2*callTimeout {
+			pause = 0 // a watch was open
+		}
+		l.restart(ctx, reason, err, pause)
+		pause = min(max(2*pause, firstPause), maxPause)
+	}
+	return nil
+}
+
+// follow lists the kind, if no version is known, and watches it until the watch ends. It returns the last version that it has seen.
+func (l *Loop[T]) follow(ctx context.Context, version string) (last string, err error) {
+	if version == "" {
+		version, err = l.list(ctx)
+	} else {
+		err = l.compare(ctx, version)
+	}
+	if err != nil {
+		return version, err
+	}
+	return l.watch(ctx, version)
+}
+
+// list gives the handler the whole kind. A list whose pages end in the middle, as when the server has compacted their version,
+// begins again.
+func (l *Loop[T]) list(ctx context.Context) (version string, err error) {
+	objects := map[Key]Object[T]{}
+	for next := ""; ; {
+		page, err := l.page(ctx, metav1.ListOptions{Limit: pageSize, Continue: next})
+		if err != nil {
+			return "", fmt.Errorf("list %s: %w", l.kind, err)
+		}
+		for _, object := range page.Objects {
+			objects[object.Key] = object
+		}
+		if next = page.Continue; next == "" {
+			version = page.Version
+			break
+		}
+	}
+	known := make(map[Key]struct{}, len(objects))
+	for key := range objects {
+		known[key] = struct{}{}
+	}
+	l.handler.Replace(objects)
+	l.relist = time.Now().Add(minRelist + rand.N(minRelist))
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.known, l.state.Since, l.state.Err = known, time.Now(), nil
+	if !l.state.Synced {
+		l.state.Synced = true
+		close(l.synced)
+	}
+	return version, nil
+}
+
+// compare reads the kind's present version, and fails with errSetBack if that is lower.
+func (l *Loop[T]) compare(ctx context.Context, version string) error {
+	page, err := l.page(ctx, metav1.ListOptions{Limit: 1})
+	if err != nil {
+		return fmt.Errorf("read the version of %s: %w", l.kind, err)
+	}
+	if lower(page.Version, version) {
+		return errSetBack
+	}
+	return nil
+}
+
+func (l *Loop[T]) page(ctx context.Context, options metav1.ListOptions) (Page[T], error) {
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	return l.source.List(ctx, options)
+}
+
+// watch gives the handler each change from the version on, until the stream ends.
+func (l *Loop[T]) watch(ctx context.Context, version string) (last string, err error) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	relist := time.AfterFunc(time.Until(l.relist), func() { cancel(errRelist) })
+	defer relist.Stop()
+	quiet := time.AfterFunc(silence, func() { cancel(errSilent) })
+	defer quiet.Stop()
+
+	stream, err := l.source.Watch(ctx, metav1.ListOptions{ResourceVersion: version, AllowWatchBookmarks: true})
+	if err != nil {
+		return version, fmt.Errorf("watch %s: %w", l.kind, errors.Join(context.Cause(ctx), err))
+	}
+	defer stream.Close()
+	l.touch()
+	for {
+		event, err := stream.Next()
+		if cause := context.Cause(ctx); cause != nil {
+			return version, cause
+		}
+		if err != nil {
+			return version, fmt.Errorf("watch %s: %w", l.kind, err)
+		}
+		quiet.Reset(silence)
+		if lower(event.Object.Version, version) {
+			return version, errSetBack
+		}
+		version = event.Object.Version
+		l.handle(event)
+	}
+}
+
+func (l *Loop[T]) handle(event Event[T]) {
+	switch event.Type {
+	case apiwatch.Added, apiwatch.Modified:
+		l.handler.Update(event.Object)
+	case apiwatch.Deleted:
+		l.handler.Delete(event.Object)
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.state.Since = time.Now()
+	switch event.Type {
+	case apiwatch.Added, apiwatch.Modified:
+		l.known[event.Object.Key] = struct{}{}
+	case apiwatch.Deleted:
+		delete(l.known, event.Object.Key)
+	}
+}
+
+func (l *Loop[T]) touch() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.state.Since, l.state.Err = time.Now(), nil
+}
+
+// restart counts why the loop begins again, and waits: as long as the server asks for, or at random up to twice the pause, so that the
+// agents of a cluster come back spread over a minute. After an end that is no failure it does not wait the first time.
+func (l *Loop[T]) restart(ctx context.Context, reason Reason, err error, pause time.Duration) {
+	l.mu.Lock()
+	l.state.Restarts[reason]++
+	if reason == Failed {
+		l.state.Err = err
+		pause = max(pause, firstPause)
+	}
+	l.mu.Unlock()
+	var wait time.Duration
+	if pause > 0 {
+		wait = rand.N(2 * pause)
+	}
+	if seconds, ok := apierrors.SuggestsClientDelay(err); ok {
+		wait = max(wait, time.Duration(seconds)*time.Second)
+	}
+	if reason == Failed {
+		l.log.Warn("watch failed", "kind", l.kind, "error", err, "retry", wait.Round(time.Millisecond))
+	} else {
+		l.log.Info("watch begins again", "kind", l.kind, "reason", reason)
+	}
+	select {
+	case <-ctx.Done():
+	case <-time.After(wait):
+	}
+}
+
+func reasonOf(err error) Reason {
+	switch {
+	case errors.Is(err, io.EOF):
+		return Closed
+	case errors.Is(err, errSetBack):
+		return SetBack
+	case errors.Is(err, errRelist):
+		return Relist
+	case errors.Is(err, errSilent):
+		return Silent
+	case apierrors.IsGone(err), apierrors.IsResourceExpired(err):
+		return Gone
+	}
+	return Failed
+}
+
+// lower reports whether version a is before b. Versions are numbers that can be compared within a kind. Any other text counts as lower.
+func lower(a, b string) bool {
+	x, errX := strconv.ParseUint(a, 10, 64)
+	y, errY := strconv.ParseUint(b, 10, 64)
+	return errX != nil || errY != nil || x < y
+}

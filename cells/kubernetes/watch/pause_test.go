@@ -1,0 +1,135 @@
+package watch_test
+
+import (
+	"context"
+	"errors"
+	"io"
+	"log/slog"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"porin.dev/porin/cells/kubernetes/watch"
+)
+
+// script is a source whose answers the test gives.
+type script struct {
+	list  func(metav1.ListOptions) (watch.Page[string], error)
+	next  func(ctx context.Context) (watch.Event[string], error)
+	lists []time.Time
+	// watches are the versions that watches began from.
+	watches []string
+}
+
+func (s *script) List(_ context.Context, options metav1.ListOptions) (watch.Page[string], error) {
+	s.lists = append(s.lists, time.Now())
+	return s.list(options)
+}
+
+func (s *script) Watch(ctx context.Context, options metav1.ListOptions) (watch.Stream[string], error) {
+	s.watches = append(s.watches, options.ResourceVersion)
+	return scriptStream{ctx, s}, nil
+}
+
+type scriptStream struct {
+	ctx context.Context
+	*script
+}
+
+func (s scriptStream) Next() (watch.Event[string], error) { return s.next(s.ctx) }
+func (s scriptStream) Close()                             {}
+
+func silentStream(ctx context.Context) (watch.Event[string], error) {
+	<-ctx.Done()
+	return watch.Event[string]{}, ctx.Err()
+}
+
+func emptyPage(metav1.ListOptions) (watch.Page[string], error) {
+	return watch.Page[string]{Version: "7"}, nil
+}
+
+// runFor runs a loop of the source for a time of the bubble.
+func runFor(source *script, d time.Duration) watch.State {
+	l := watch.New("things", source, &replica{}, slog.New(slog.DiscardHandler))
+	ctx, cancel := context.WithTimeout(context.Background(), d)
+	defer cancel()
+	_ = l.Run(ctx)
+	return l.State()
+}
+
+// TestPauses: the API server refuses. Pauses grow up to a minute, 30 s in the middle.
+func TestPauses(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &script{list: func(metav1.ListOptions) (watch.Page[string], error) {
+			return watch.Page[string]{}, errors.New("refused")
+		}}
+		runFor(s, time.Hour)
+		if n := len(s.lists); n < 90 || n > 180 {
+			t.Errorf("%d requests in an hour, want about 120", n)
+		}
+		for i, at := range s.lists[1:] {
+			if pause := at.Sub(s.lists[i]); pause > time.Minute {
+				t.Errorf("a pause of %s", pause)
+			}
+		}
+	})
+}
+
+// TestPauseOfServer: the API server says when to come again.
+func TestPauseOfServer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &script{list: func(metav1.ListOptions) (watch.Page[string], error) {
+			return watch.Page[string]{}, apierrors.NewTooManyRequests("busy", 300)
+		}}
+		runFor(s, 10*time.Minute+time.Second)
+		if len(s.lists) != 3 {
+			t.Errorf("%d requests, want 3", len(s.lists))
+		}
+	})
+}
+
+// TestWatchEndsAtOnce: a server that closes each watch is asked as rarely as a server that fails.
+func TestWatchEndsAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &script{list: emptyPage, next: func(context.Context) (watch.Event[string], error) { return watch.Event[string]{}, io.EOF }}
+		runFor(s, time.Hour)
+		if n := len(s.watches); n < 90 || n > 180 {
+			t.Errorf("%d watches in an hour, want about 120", n)
+		}
+	})
+}
+
+// TestSilentServer: a watch without events and bookmarks is opened again after ten minutes, and whole lists come every 6 to 12 hours.
+func TestSilentServer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &script{list: emptyPage, next: silentStream}
+		state := runFor(s, 24*time.Hour)
+		if n := state.Restarts[watch.Silent]; n < 138 || n > 144 {
+			t.Errorf("%d restarts in a day, want one in ten minutes", n)
+		}
+		if n := state.Restarts[watch.Relist]; n < 1 || n > 4 {
+			t.Errorf("%d whole lists in a day after the first, want one in 6 to 12 hours", n)
+		}
+	})
+}
+
+// TestRelist: a watch that goes well is replaced by a whole list from time to time.
+func TestRelist(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &script{list: emptyPage, next: func(ctx context.Context) (watch.Event[string], error) {
+			select {
+			case <-ctx.Done():
+				return watch.Event[string]{}, ctx.Err()
+			case <-time.After(time.Minute):
+				return watch.Event[string]{Type: "BOOKMARK", Object: watch.Object[string]{Version: "7"}}, nil
+			}
+		}}
+		state := runFor(s, 24*time.Hour)
+		if n := len(s.lists); n < 3 || n > 5 || state.Restarts[watch.Relist] != n-1 {
+			t.Errorf("%d lists in a day, restarts %v; want one in 6 to 12 hours", n, state.Restarts)
+		}
+	})
+}
