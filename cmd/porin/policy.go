@@ -39,7 +39,9 @@ func policyGet(ctx context.Context, s *session, args []string) error {
 	}
 	return s.print(p, func(w io.Writer) {
 		row(w, "Policy:", policyName(p.Kind, p.Namespace, p.Name))
-		row(w, "Source:", p.Source)
+		if p.Source == "kubernetes" {
+			row(w, "Source:", "the Kubernetes API")
+		}
 		row(w, "Tier:", p.Tier)
 		row(w, "Priority:", priorityText(p))
 		row(w, "Egress:", rulesText(p.Egress))

@@ -270,7 +270,7 @@ func TestKubernetesPolicies(t *testing.T) {
 	reaches(false, true)
 	api.policy(strings.Replace(webToDB, "{app: web}", "{app: other}, newSelector: {}", 1))
 	reaches(false, false)
-	if out := r.cli("policy", "get", "shop/db").out; !strings.Contains(out, "newSelector") || !strings.Contains(out, "kubernetes") {
+	if out := r.cli("policy", "get", "shop/db").out; !strings.Contains(out, "newSelector") || !strings.Contains(out, "Kubernetes") {
 		t.Errorf("porin policy get does not say what is not known:\n%s", out)
 	}
 	api.policy(webToDB)
