@@ -100,11 +100,17 @@ func newWatches(client *Client, policies *policyWatch, node string, log *slog.Lo
 			return slimNamespace(metadata.ObjectMeta), nil
 		},
 	}
-	return &watches{
+	w := &watches{
 		client: client, store: store, policies: policies,
 		pods:       watch.New("pods", pods, podHandler{store}, log),
 		namespaces: watch.New("namespaces", namespaces, namespaceHandler{store}, log),
-	}, nil
+	}
+	store.hurry = func() {
+		w.pods.Hurry()
+		w.namespaces.Hurry()
+		policies.hurry()
+	}
+	return w, nil
 }
 
 func (w *watches) states() []watch.State {

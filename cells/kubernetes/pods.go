@@ -104,6 +104,7 @@ type Pods struct {
 	read func(ctx context.Context, key watch.Key) (*corev1.Pod, error)
 	// policies is closed when the policies of the API are known.
 	policies <-chan struct{}
+	hurry    func() // ends the pauses of all watches
 
 	mu         sync.Mutex // guards the fields below
 	pods       map[watch.Key]Pod
@@ -116,7 +117,7 @@ type Pods struct {
 
 func newPods(policies <-chan struct{}, read func(ctx context.Context, key watch.Key) (*corev1.Pod, error)) *Pods {
 	return &Pods{
-		read: read, policies: policies, pods: map[watch.Key]Pod{}, namespaces: map[string]Namespace{}, changed: make(chan struct{}), dirty: map[watch.Key]struct{}{},
+		read: read, policies: policies, hurry: func() {}, pods: map[watch.Key]Pod{}, namespaces: map[string]Namespace{}, changed: make(chan struct{}), dirty: map[watch.Key]struct{}{},
 		attached: map[types.UID]attached{}, wake: make(chan struct{}, 1),
 	}
 }
@@ -127,6 +128,7 @@ func (p *Pods) Metadata(ctx context.Context, pod endpoint.Pod) (endpoint.Metadat
 	key := watch.Key{Namespace: pod.Namespace, Name: pod.Name}
 	late := time.NewTimer(podWait)
 	defer late.Stop()
+	p.hurryUnless(key, types.UID(pod.UID))
 	select {
 	case <-p.policies:
 	case <-late.C:
@@ -150,6 +152,18 @@ func (p *Pods) Metadata(ctx context.Context, pod endpoint.Pod) (endpoint.Metadat
 			return endpoint.Metadata{}, fmt.Errorf("wait for pod %s: %w", key, ctx.Err())
 		}
 	}
+}
+
+// hurryUnless has the watches try again at once if they have not told of all that the pod needs: the API server may be back.
+func (p *Pods) hurryUnless(key watch.Key, uid types.UID) {
+	if _, _, ok := p.known(key, uid); ok {
+		select {
+		case <-p.policies:
+			return
+		default:
+		}
+	}
+	p.hurry()
 }
 
 func (p *Pods) known(key watch.Key, uid types.UID) (m endpoint.Metadata, changed <-chan struct{}, ok bool) {

@@ -179,6 +179,16 @@ func (p *policyWatch) awaitReady(ctx context.Context) {
 	close(p.ready)
 }
 
+// hurry ends the pauses of all loops.
+func (p *policyWatch) hurry() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.crds.Hurry()
+	for _, loop := range p.loops {
+		loop.Hurry()
+	}
+}
+
 func (p *policyWatch) states() []watch.State {
 	p.mu.Lock()
 	defer p.mu.Unlock()

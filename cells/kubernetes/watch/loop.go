@@ -68,6 +68,7 @@ type Loop[T any] struct {
 	handler Handler[T]
 	log     *slog.Logger
 	synced  chan struct{}
+	hurry   chan struct{} // holds a token after Hurry
 	relist  time.Time // when a whole list is due; of Run
 
 	mu    sync.Mutex // guards the fields below
@@ -78,13 +79,21 @@ type Loop[T any] struct {
 // New returns a loop that [Loop.Run] begins. The kind is the resource's name, for logs and metrics.
 func New[T any](kind string, source Source[T], handler Handler[T], log *slog.Logger) *Loop[T] {
 	return &Loop[T]{
-		kind: kind, source: source, handler: handler, log: log, synced: make(chan struct{}),
+		kind: kind, source: source, handler: handler, log: log, synced: make(chan struct{}), hurry: make(chan struct{}, 1),
 		state: State{Kind: kind, Restarts: map[Reason]int{}},
 	}
 }
 
 // Synced is closed when a whole list has been given to the handler.
 func (l *Loop[T]) Synced() <-chan struct{} { return l.synced }
+
+// Hurry ends a pause of the loop, unless the server has asked for it. It does not block.
+func (l *Loop[T]) Hurry() {
+	select {
+	case l.hurry <- struct{}{}:
+	default:
+	}
+}
 
 // State returns a copy.
 func (l *Loop[T]) State() State {
@@ -255,8 +264,13 @@ func (l *Loop[T]) restart(ctx context.Context, reason Reason, err error, pause t
 	if pause > 0 {
 		wait = rand.N(2 * pause)
 	}
+	hurry := l.hurry
+	select {
+	case <-hurry: // of before
+	default:
+	}
 	if seconds, ok := apierrors.SuggestsClientDelay(err); ok {
-		wait = max(wait, time.Duration(seconds)*time.Second)
+		wait, hurry = max(wait, time.Duration(seconds)*time.Second), nil
 	}
 	if reason == Failed {
 		l.log.Warn("watch failed", "kind", l.kind, "error", err, "retry", wait.Round(time.Millisecond))
@@ -265,6 +279,7 @@ func (l *Loop[T]) restart(ctx context.Context, reason Reason, err error, pause t
 	}
 	select {
 	case <-ctx.Done():
+	case <-hurry:
 	case <-time.After(wait):
 	}
 }

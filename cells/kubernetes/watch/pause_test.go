@@ -133,3 +133,31 @@ func TestRelist(t *testing.T) {
 		}
 	})
 }
+
+// TestHurry ends a pause, unless the server has asked for it.
+func TestHurry(t *testing.T) {
+	for name, row := range map[string]struct {
+		err  error
+		want int // requests after Hurry
+	}{
+		"no answer":           {errors.New("refused"), 1},
+		"the server is busy":  {apierrors.NewTooManyRequests("busy", 3600), 0},
+		"the server is going": {apierrors.NewInternalError(errors.New("shutting down")), 1},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			s := &script{list: func(metav1.ListOptions) (watch.Page[string], error) { return watch.Page[string]{}, row.err }}
+			l := watch.New("things", s, &replica{}, slog.New(slog.DiscardHandler))
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			go func() { _ = l.Run(ctx) }()
+			time.Sleep(5*time.Minute + time.Millisecond)
+			synctest.Wait()
+			before := len(s.lists)
+			l.Hurry()
+			synctest.Wait()
+			if got := len(s.lists) - before; got != row.want {
+				t.Errorf("%s: %d requests, want %d", name, got, row.want)
+			}
+		})
+	}
+}
