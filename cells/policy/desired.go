@@ -78,7 +78,7 @@ type desired struct {
 	engine    *engine.Engine
 	policies  map[model.PolicyID]model.Policy
 	givenUp   map[model.PolicyID]substitute    // of policies that do not fit
-	unwritten map[model.PolicyID]*model.Policy // those that have changed since the last write, as they were before; nil: they are new
+	unwritten map[model.PolicyID]*model.Policy // that have changed since the last write, as they were before; nil: they are new
 	unmanaged map[netip.Prefix]struct{}
 	locals    map[string]Local
 }

@@ -40,7 +40,7 @@ func (d *desired) shrink() {
 	d.renew()
 }
 
-// renew replaces the engine by one that was told the same.
+// renew tells a new engine the same.
 func (d *desired) renew() {
 	all := d.everything()
 	d.engine = d.engine.Renew()
@@ -97,7 +97,7 @@ func weight(p model.Policy) (n int) {
 	return n
 }
 
-// denying is the policy as it denies most: no rule lets anything through, and those that deny match everything.
+// denying is the policy as it denies most: no rule lets anything through, and rules that deny match everything.
 func denying(p model.Policy) model.Policy {
 	for _, part := range []**model.Rules{&p.Egress, &p.Ingress} {
 		if *part == nil {

@@ -21,6 +21,8 @@ const (
 	atOnce = 100 * time.Millisecond
 	// prepareTimeout is while rows deny what needs the rules.
 	prepareTimeout = 10 * time.Second
+	// awaitTimeout is while the caller of a change waits. A call of before, which takes no longer than prepareTimeout, may be under way.
+	awaitTimeout = prepareTimeout + 2*time.Second
 	// prepareAtStart is before the first write, for which all endpoints wait.
 	prepareAtStart = 5 * time.Second
 )
@@ -178,7 +180,7 @@ func (q *Queue) withhold() {
 
 // awaitProxy returns when the proxy has all layer 7 rules that it can apply, or why it does not have them: it has said so, or has not answered in time.
 func (q *Queue) awaitProxy(ctx context.Context) error {
-	ctx, cancel := context.WithTimeoutCause(ctx, prepareTimeout, errProxySlow)
+	ctx, cancel := context.WithTimeoutCause(ctx, awaitTimeout, errProxySlow)
 	defer cancel()
 	for {
 		q.view.mu.RLock()

@@ -13,7 +13,7 @@ import (
 	"porin.dev/porin/internal/fault"
 )
 
-// ofAPI is a policy as the Kubernetes API has it: pods of app may reach those of app web.
+// ofAPI is a policy as the Kubernetes API has it: pods of the app may reach web.
 func ofAPI(name, app, more string) []byte {
 	return fmt.Appendf(nil, `{"apiVersion":"networking.k8s.io/v1","kind":"NetworkPolicy","metadata":{"name":%q,"namespace":"default"},`+
 		`"spec":{"podSelector":{"matchLabels":{"app":"web"}},"ingress":[{"from":[{"podSelector":{"matchLabels":{"app":%q}}%s}]}]}}`, name, app, more)
@@ -35,7 +35,7 @@ func (n *node) flush(t *testing.T) {
 	}
 }
 
-// TestObjects has policies of the Kubernetes API come, change, meet those of files, and go; the state of the API replaces what was told before, and outlives the agent.
+// TestObjects has policies of the Kubernetes API come, change, meet policies of files, and go; the state of the API replaces what was told before, and outlives the agent.
 func TestObjects(t *testing.T) {
 	dir := t.TempDir()
 	n := servingNode(t, dir)

@@ -49,7 +49,7 @@ type Policies struct {
 
 	mu      sync.RWMutex // guards the fields below, which only who has the turn writes
 	files   map[model.PolicyID]manifest.Manifest
-	objects map[model.PolicyID]object // one that has the ID of a file's is not in force
+	objects map[model.PolicyID]object // in force unless a file has the same ID
 }
 
 // New returns what has policies enforced by the queue. It is to be started before the queue opens.
@@ -233,7 +233,7 @@ func (p *Policies) change(ctx context.Context, set []manifest.Manifest, remove [
 	return nil
 }
 
-// check returns why the policies would not fit beside those of now.
+// check returns why the policies would not fit beside the present ones.
 func (p *Policies) check(set []manifest.Manifest) error {
 	if len(set) == 0 {
 		return nil

@@ -310,7 +310,7 @@ func (q *Queue) commit(requests ...*request) {
 	}
 }
 
-// giveUp has the engine do without a policy that the datapath has no room for, and reports whether there is one that was not written before.
+// giveUp has the engine do without a policy that the datapath has no room for, and reports whether there is a policy to give up.
 func (q *Queue) giveUp(err error) bool {
 	q.view.mu.Lock()
 	defer q.view.mu.Unlock()

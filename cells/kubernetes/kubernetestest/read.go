@@ -206,7 +206,8 @@ func (s *Server) encodeList(f form, t target, objects []*object, about metav1.Li
 }
 
 // watch sends changes after a version until the request ends.
-func (s *Server) watch(w http.ResponseWriter, r *http.Request, t target) {
+// watch is one that came in an epoch.
+func (s *Server) watch(w http.ResponseWriter, r *http.Request, t target, epoch uint64) {
 	query := r.URL.Query()
 	matches, err := selector(query.Get("fieldSelector"))
 	if err != nil {
@@ -240,7 +241,7 @@ func (s *Server) watch(w http.ResponseWriter, r *http.Request, t target) {
 		}
 	}()
 	s.mu.Lock()
-	epoch, marked := s.epoch, s.bookmark
+	marked := s.bookmark
 	s.mu.Unlock()
 	for {
 		s.mu.Lock()

@@ -224,7 +224,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	verb := verbOf(r, t)
 	request := Request{Verb: verb, Resource: t.GroupVersionResource.Resource, Selector: r.URL.Query().Get("fieldSelector")}
-	fault := s.record(request)
+	fault, epoch := s.record(request)
 	if fault.Wait != nil {
 		select {
 		case <-fault.Wait:
@@ -247,7 +247,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case "list":
 		s.list(w, r, t)
 	case "watch":
-		s.watch(w, r, t)
+		s.watch(w, r, t, epoch)
 	case "get":
 		s.get(w, r, t)
 	case "create", "update":
@@ -259,18 +259,18 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-func (s *Server) record(request Request) Fault {
+func (s *Server) record(request Request) (f Fault, epoch uint64) {
 	s.mu.Lock()
 	s.requests = append(s.requests, request)
-	decide := s.fault
+	decide, epoch := s.fault, s.epoch
 	s.mu.Unlock()
 	if decide == nil {
-		return Fault{}
+		return f, epoch
 	}
 	if fault := decide(request); fault != nil {
-		return *fault
+		return *fault, epoch
 	}
-	return Fault{}
+	return f, epoch
 }
 
 // dropper is a ResponseWriter that discards the answer.

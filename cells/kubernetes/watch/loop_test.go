@@ -2,9 +2,11 @@ package watch_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"net/http/httptest"
+	"slices"
 	"sync"
 	"testing"
 
@@ -171,6 +173,17 @@ func TestFollowMetadataAndRaw(t *testing.T) {
 	raws.becomes(t, "map[]")
 }
 
+// awaitWatch returns when a watch has come since the last call.
+func (r *rig) awaitWatch() {
+	r.Helper()
+	testutil.Eventually(r, func() error {
+		if !slices.ContainsFunc(r.Requests(), func(q kubernetestest.Request) bool { return q.Verb == "watch" }) {
+			return errors.New("no watch")
+		}
+		return nil
+	})
+}
+
 // count is how often a loop has begun again for a reason.
 func count[T any](t *testing.T, l *watch.Loop[T], reason watch.Reason, want int) {
 	t.Helper()
@@ -189,6 +202,7 @@ func TestFollowEnded(t *testing.T) {
 	var got replica
 	l := follow(t, "pods", r.podSource(), &got)
 	got.becomes(t, "map[shop/a:web]")
+	r.awaitWatch()
 	r.EndWatches()
 	count(t, l, watch.Closed, 1)
 	r.Put(pod("b", "n1", "db"))

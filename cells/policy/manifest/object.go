@@ -14,7 +14,7 @@ import (
 )
 
 // ReadObject reads one policy as the API server has it, which no node can refuse. The faults are its parts that are not known here. A rule with such a part lets
-// nothing through: one that accepts matches nothing, any other one denies everything. With a fault elsewhere the policy denies everything to
+// nothing through: if it accepts it matches nothing, else it denies everything. With a fault elsewhere the policy denies everything to
 // the pods that it selects, or to all that it may select if the fault is in the selector.
 func ReadObject(data []byte) (Manifest, []error) {
 	policy, faults := read(data)
@@ -91,7 +91,7 @@ func denyEverything(name string) model.Rule {
 	return model.Rule{Name: name, Action: model.Deny, Peers: []model.Peer{{Any: true}}}
 }
 
-// denyAll is what is left of a policy of which only the ID is sure, and its subject if that is not the fault.
+// denyAll is what is left of a policy when only its ID is sure, and its subject if that is not the fault.
 func denyAll(policy model.Policy, data []byte, subject bool) model.Policy {
 	var object struct {
 		metav1.TypeMeta
