@@ -31,8 +31,6 @@ func TestMain(m *testing.M) { testutil.Main(m, testutil.NoLeaks()) }
 // known is of policies that are known.
 var known = func() <-chan struct{} { c := make(chan struct{}); close(c); return c }()
 
-var webKey = watch.Key{Namespace: "shop", Name: "web"}
-
 func podObject(uid types.UID, app string) *corev1.Pod {
 	return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web", UID: uid, Labels: map[string]string{"app": app}}}
 }

@@ -69,7 +69,7 @@ type Loop[T any] struct {
 	log     *slog.Logger
 	synced  chan struct{}
 	hurry   chan struct{} // holds a token after Hurry
-	relist  time.Time // when a whole list is due; of Run
+	relist  time.Time     // when a whole list is due; of Run
 
 	mu    sync.Mutex // guards the fields below
 	state State
