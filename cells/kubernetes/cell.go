@@ -105,6 +105,7 @@ func newWatches(client *Client, policies *policyWatch, node string, log *slog.Lo
 		pods:       watch.New("pods", pods, podHandler{store}, log),
 		namespaces: watch.New("namespaces", namespaces, namespaceHandler{store}, log),
 	}
+	store.why = policies.why
 	store.hurry = func() {
 		w.pods.Hurry()
 		w.namespaces.Hurry()

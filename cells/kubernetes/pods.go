@@ -104,7 +104,8 @@ type Pods struct {
 	read func(ctx context.Context, key watch.Key) (*corev1.Pod, error)
 	// policies is closed when the policies of the API are known.
 	policies <-chan struct{}
-	hurry    func() // ends the pauses of all watches
+	why      func() error // why they are not, if that is known
+	hurry    func()       // ends the pauses of all watches
 
 	mu         sync.Mutex // guards the fields below
 	pods       map[watch.Key]Pod
@@ -117,7 +118,7 @@ type Pods struct {
 
 func newPods(policies <-chan struct{}, read func(ctx context.Context, key watch.Key) (*corev1.Pod, error)) *Pods {
 	return &Pods{
-		read: read, policies: policies, hurry: func() {}, pods: map[watch.Key]Pod{}, namespaces: map[string]Namespace{}, changed: make(chan struct{}), dirty: map[watch.Key]struct{}{},
+		read: read, policies: policies, why: func() error { return nil }, hurry: func() {}, pods: map[watch.Key]Pod{}, namespaces: map[string]Namespace{}, changed: make(chan struct{}), dirty: map[watch.Key]struct{}{},
 		attached: map[types.UID]attached{}, wake: make(chan struct{}, 1),
 	}
 }
@@ -135,7 +136,11 @@ func (p *Pods) Metadata(ctx context.Context, pod endpoint.Pod) (endpoint.Metadat
 		if metadata, ok := p.lastAttached(types.UID(pod.UID)); ok {
 			return metadata, nil
 		}
-		return endpoint.Metadata{}, fault.Wrap(fault.Unavailable, fmt.Errorf("pod %s is not attached before the policies of the API server are known", key))
+		err := fmt.Errorf("pod %s is not attached before the policies of the API server are known", key)
+		if why := p.why(); why != nil {
+			err = fmt.Errorf("%w: %w", err, why)
+		}
+		return endpoint.Metadata{}, fault.Wrap(fault.Unavailable, err)
 	case <-ctx.Done():
 		return endpoint.Metadata{}, fmt.Errorf("wait for the policies of the API server: %w", ctx.Err())
 	}

@@ -183,6 +183,12 @@ func (m *manager) last() string {
 	return last.Labels["app"] + " " + last.NamespaceLabels["team"]
 }
 
+func (m *manager) count() int {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return len(m.updates)
+}
+
 func (m *manager) List() []endpoint.Endpoint                   { return []endpoint.Endpoint{m.ep} }
 func (m *manager) Get(endpoint.Ref) (endpoint.Endpoint, error) { return m.ep, nil }
 
@@ -229,8 +235,8 @@ func TestFollowerOtherUID(t *testing.T) {
 		pods.tellNamespace(nil)
 		pods.tell(podObject("u3", "new"))
 		time.Sleep(time.Second)
-		if len(m.updates) != 0 {
-			t.Errorf("the endpoint of another UID was changed: %v", m.updates)
+		if n := m.count(); n != 0 {
+			t.Errorf("the endpoint of another UID was changed %d times", n)
 		}
 		pods.tell(podObject("u2", "web"))
 		time.Sleep(time.Second)
@@ -239,8 +245,8 @@ func TestFollowerOtherUID(t *testing.T) {
 		}
 		listener{pods}.EndpointCreated(m.ep)
 		time.Sleep(time.Second)
-		if len(m.updates) != 2 {
-			t.Errorf("%d updates, want a second one of an endpoint that has become ready", len(m.updates))
+		if n := m.count(); n != 2 {
+			t.Errorf("%d updates, want a second one of an endpoint that has become ready", n)
 		}
 	})
 }
@@ -309,5 +315,46 @@ func TestVerbAndKind(t *testing.T) {
 		if verb, kind := verbAndKind(httptest.NewRequest(method, target, nil)); verb+" "+kind != want {
 			t.Errorf("%s: %s %s, want %s", request, verb, kind, want)
 		}
+	}
+}
+
+// TestMetadataAwaitsPolicies: no new pod is attached before the policies are known.
+func TestMetadataAwaitsPolicies(t *testing.T) {
+	for name, row := range map[string]struct {
+		known    time.Duration // when the policies are; 0: never
+		attached bool          // the pod was, before
+		fault    string
+	}{
+		"soon":                  {known: time.Second},
+		"never":                 {fault: "policies of the API server are known: networkpolicies is forbidden"},
+		"attached before":       {attached: true},
+		"too late for this ADD": {known: 3 * time.Second, fault: "pod shop/web is not attached before"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				read, _ := asked(podObject("u2", "web"), nil)
+				policies := make(chan struct{})
+				pods := newPods(policies, read)
+				pods.why = func() error { return errors.New("networkpolicies is forbidden") }
+				pods.tellNamespace(nil)
+				pods.tell(podObject("u2", "web"))
+				pod := endpoint.Pod{Namespace: "shop", Name: "web", UID: "u2"}
+				if row.attached {
+					listener{pods}.EndpointRestored(endpoint.Endpoint{Spec: endpoint.Spec{Pod: pod}, Metadata: `{"labels":{"app":"web"}}`})
+				}
+				if row.known > 0 {
+					time.AfterFunc(row.known, func() { close(policies) })
+				}
+				got, err := pods.Metadata(t.Context(), pod)
+				if row.fault != "" {
+					if fault.KindOf(err) != fault.Unavailable || !strings.Contains(err.Error(), row.fault) {
+						t.Errorf("error %v, want unavailable with %q", err, row.fault)
+					}
+				} else if err != nil || got.Labels["app"] != "web" {
+					t.Errorf("metadata %v, error %v, want the pod's labels", got, err)
+				}
+				time.Sleep(5 * time.Second) // the timer
+			})
+		})
 	}
 }

@@ -152,15 +152,17 @@ func (p *policyWatch) tell() {
 
 // awaitReady closes ready when the policies of every kind that the API server has were told to the sink.
 func (p *policyWatch) awaitReady(ctx context.Context) {
-	wait := func(synced <-chan struct{}) bool {
+	wait := func(one, other <-chan struct{}) bool {
 		select {
-		case <-synced:
+		case <-one:
+			return true
+		case <-other:
 			return true
 		case <-ctx.Done():
 			return false
 		}
 	}
-	if !wait(p.crds.Synced()) {
+	if !wait(p.crds.Synced(), nil) {
 		return
 	}
 	for _, k := range policyKinds() {
@@ -168,15 +170,25 @@ func (p *policyWatch) awaitReady(ctx context.Context) {
 			p.mu.Lock()
 			loop, changed, there := p.loops[k.Resource], p.changed, !k.crd || p.present[k.Resource+"."+k.Group]
 			p.mu.Unlock()
-			if !there || loop != nil && wait(loop.Synced()) {
+			if !there || loop != nil && wait(loop.Synced(), loop.Absent()) {
 				break
 			}
-			if !wait(changed) {
+			if !wait(changed, nil) {
 				return
 			}
 		}
 	}
 	close(p.ready)
+}
+
+// why is an error of a kind that is not known, or nil.
+func (p *policyWatch) why() error {
+	for _, s := range p.states() {
+		if !s.Synced && s.Err != nil {
+			return s.Err
+		}
+	}
+	return nil
 }
 
 // hurry ends the pauses of all loops.

@@ -206,7 +206,7 @@ func (s *Server) encodeList(f form, t target, objects []*object, about metav1.Li
 }
 
 // watch sends changes after a version until the request ends.
-// watch is one that came in an epoch.
+// The request came in the epoch.
 func (s *Server) watch(w http.ResponseWriter, r *http.Request, t target, epoch uint64) {
 	query := r.URL.Query()
 	matches, err := selector(query.Get("fieldSelector"))

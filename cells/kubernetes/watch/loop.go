@@ -27,6 +27,8 @@ const (
 	silence = 10 * time.Minute
 	// callTimeout bounds the read of one page.
 	callTimeout = time.Minute
+	// absence is how long the server has to say that it does not have a kind. After its start it has kinds of CRDs some seconds later.
+	absence = 30 * time.Second
 )
 
 // Reason is why a loop has opened its watch again, or listed again.
@@ -68,8 +70,12 @@ type Loop[T any] struct {
 	handler Handler[T]
 	log     *slog.Logger
 	synced  chan struct{}
+	absent  chan struct{}
 	hurry   chan struct{} // holds a token after Hurry
-	relist  time.Time     // when a whole list is due; of Run
+
+	// Of Run.
+	relist  time.Time // when a whole list is due
+	missing time.Time // since when the server does not have the kind
 
 	mu    sync.Mutex // guards the fields below
 	state State
@@ -79,13 +85,16 @@ type Loop[T any] struct {
 // New returns a loop that [Loop.Run] begins. The kind is the resource's name, for logs and metrics.
 func New[T any](kind string, source Source[T], handler Handler[T], log *slog.Logger) *Loop[T] {
 	return &Loop[T]{
-		kind: kind, source: source, handler: handler, log: log, synced: make(chan struct{}), hurry: make(chan struct{}, 1),
+		kind: kind, source: source, handler: handler, log: log, synced: make(chan struct{}), absent: make(chan struct{}), hurry: make(chan struct{}, 1),
 		state: State{Kind: kind, Restarts: map[Reason]int{}},
 	}
 }
 
 // Synced is closed when a whole list has been given to the handler.
 func (l *Loop[T]) Synced() <-chan struct{} { return l.synced }
+
+// Absent is closed when the server has said for a while that it does not have the kind, as when a CRD has another version.
+func (l *Loop[T]) Absent() <-chan struct{} { return l.absent }
 
 // Hurry ends a pause of the loop, unless the server has asked for it. It does not block.
 func (l *Loop[T]) Hurry() {
@@ -118,6 +127,7 @@ func (l *Loop[T]) Run(ctx context.Context) error {
 			return nil
 		}
 		reason := reasonOf(err)
+		l.noteAbsence(err)
 		if version = last; reason == Gone || reason == SetBack || reason == Relist {
 			version = ""
 		}
@@ -128,6 +138,22 @@ func (l *Loop[T]) Run(ctx context.Context) error {
 		pause = min(max(2*pause, firstPause), maxPause)
 	}
 	return nil
+}
+
+// noteAbsence closes l.absent if the server does not have the kind.
+func (l *Loop[T]) noteAbsence(err error) {
+	switch {
+	case !apierrors.IsNotFound(err):
+		l.missing = time.Time{}
+	case l.missing.IsZero():
+		l.missing = time.Now()
+	case time.Since(l.missing) >= absence:
+		select {
+		case <-l.absent:
+		default:
+			close(l.absent)
+		}
+	}
 }
 
 // follow lists the kind, if no version is known, and watches it until the watch ends. It returns the last version that it has seen.

@@ -11,6 +11,7 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"porin.dev/porin/cells/kubernetes/watch"
 )
@@ -157,6 +158,40 @@ func TestHurry(t *testing.T) {
 			synctest.Wait()
 			if got := len(s.lists) - before; got != row.want {
 				t.Errorf("%s: %d requests, want %d", name, got, row.want)
+			}
+		})
+	}
+}
+
+// TestAbsent: a kind is absent when the server has said so for a while, and not when it starts.
+func TestAbsent(t *testing.T) {
+	for name, row := range map[string]struct {
+		until time.Duration // the server does not have the kind
+		want  bool
+	}{
+		"a CRD of another version": {time.Hour, true},
+		"a server that starts":     {10 * time.Second, false},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			began := time.Now()
+			s := &script{list: func(metav1.ListOptions) (watch.Page[string], error) {
+				if time.Since(began) < row.until {
+					return watch.Page[string]{}, apierrors.NewNotFound(schema.GroupResource{Resource: "things"}, "")
+				}
+				return watch.Page[string]{Version: "7"}, nil
+			}, next: silentStream}
+			l := watch.New("things", s, &replica{}, slog.New(slog.DiscardHandler))
+			ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
+			defer cancel()
+			_ = l.Run(ctx)
+			absent := false
+			select {
+			case <-l.Absent():
+				absent = true
+			default:
+			}
+			if absent != row.want || l.State().Synced == absent {
+				t.Errorf("%s: absent %t, synced %t, want absent %t", name, absent, l.State().Synced, row.want)
 			}
 		})
 	}

@@ -1,0 +1,150 @@
+package kubernetes
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"maps"
+	"net/http/httptest"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"porin.dev/porin/cells/kubernetes/kubernetestest"
+	"porin.dev/porin/cells/policy/model"
+	"porin.dev/porin/internal/testutil"
+)
+
+// sink keeps the names of policies by kind.
+type sink struct {
+	mu  sync.Mutex // guards the field below
+	has map[string]string
+}
+
+func (s *sink) add(data []byte) {
+	var o struct {
+		Kind     string
+		Metadata struct{ Namespace, Name string }
+	}
+	if err := json.Unmarshal(data, &o); err != nil {
+		panic(err)
+	}
+	s.has[o.Kind+" "+o.Metadata.Namespace+"/"+o.Metadata.Name] = string(data)
+}
+
+func (s *sink) ReplaceObjects(_ context.Context, kind string, objects [][]byte) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	maps.DeleteFunc(s.has, func(key, _ string) bool { return strings.HasPrefix(key, kind+" ") })
+	for _, data := range objects {
+		s.add(data)
+	}
+	return nil
+}
+
+func (s *sink) SetObject(_ context.Context, data []byte) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.add(data)
+	return nil
+}
+
+func (s *sink) RemoveObject(_ context.Context, id model.PolicyID) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.has, id.Kind+" "+id.Namespace+"/"+id.Name)
+	return nil
+}
+
+func (s *sink) names() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return strings.Join(slices.Sorted(maps.Keys(s.has)), ", ")
+}
+
+// resourceOf is one whose objects the server has as JSON.
+func resourceOf(k policyKind) kubernetestest.Resource {
+	return kubernetestest.Resource{GroupVersionResource: k.GroupVersionResource, Kind: k.kind, Namespaced: model.Namespaced(k.kind)}
+}
+
+// policyObject has a status and an annotation of somebody else, which are not kept.
+func policyObject(k policyKind, name string) map[string]any {
+	metadata := map[string]any{"name": name, "annotations": map[string]any{"other": "x", "porin.dev/audit": "true"}}
+	if model.Namespaced(k.kind) {
+		metadata["namespace"] = "shop"
+	}
+	return map[string]any{"apiVersion": k.GroupVersion().String(), "kind": k.kind, "metadata": metadata, "spec": map[string]any{}, "status": map[string]any{}}
+}
+
+// TestPolicyWatch: NetworkPolicies are watched from the start, and policies of a CRD while that is there, whenever it comes.
+func TestPolicyWatch(t *testing.T) {
+	crds := kubernetestest.Resource{GroupVersionResource: schema.GroupVersionResource{Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions"}, Kind: "CustomResourceDefinition"}
+	kinds := policyKinds()
+	network, cilium, clusterwide := kinds[0], kinds[4], kinds[5]
+	scheme := runtime.NewScheme()
+	if err := metav1.AddMetaToScheme(scheme); err != nil {
+		t.Fatal(err)
+	}
+	metav1.AddToGroupVersion(scheme, schema.GroupVersion{Version: "v1"})
+	server := kubernetestest.New(scheme, crds, resourceOf(network), resourceOf(cilium))
+	web := httptest.NewServer(server)
+	t.Cleanup(web.Close)
+	crd := func(k policyKind) map[string]any {
+		return map[string]any{"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition", "metadata": map[string]any{"name": k.Resource + "." + k.Group}}
+	}
+	server.Put(policyObject(network, "n"))
+	server.Put(policyObject(cilium, "c"))
+	server.Put(crd(cilium))
+
+	client, err := NewClient(Config{Kubeconfig: kubernetestest.Kubeconfig(t, web.URL)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(client.Close)
+	got := &sink{has: map[string]string{}}
+	p, err := newPolicyWatch(client, got, slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan struct{})
+	go func() { defer close(ended); _ = p.run(ctx) }()
+	t.Cleanup(func() { cancel(); <-ended })
+	select {
+	case <-p.ready:
+	case <-time.After(testutil.Patience):
+		t.Fatalf("not ready: %v", p.why())
+	}
+	if names := got.names(); names != "CiliumNetworkPolicy shop/c, NetworkPolicy shop/n" {
+		t.Errorf("ready with %s", names)
+	}
+	if document := got.has["NetworkPolicy shop/n"]; strings.Contains(document, "status") || strings.Contains(document, "other") || !strings.Contains(document, "porin.dev/audit") {
+		t.Errorf("document %s, want no status and Porin's annotations alone", document)
+	}
+	becomes := func(want string) {
+		t.Helper()
+		testutil.Eventually(t, func() error {
+			if names := got.names(); names != want {
+				return fmt.Errorf("policies %s, want %s", names, want)
+			}
+			return nil
+		})
+	}
+	server.Serve(resourceOf(clusterwide))
+	server.Put(policyObject(clusterwide, "w"))
+	server.Put(crd(clusterwide))
+	becomes("CiliumClusterwideNetworkPolicy /w, CiliumNetworkPolicy shop/c, NetworkPolicy shop/n")
+	server.Delete("customresourcedefinitions", "", "ciliumnetworkpolicies.cilium.io")
+	becomes("CiliumClusterwideNetworkPolicy /w, NetworkPolicy shop/n")
+	server.Delete("networkpolicies", "shop", "n")
+	becomes("CiliumClusterwideNetworkPolicy /w")
+	server.Put(crd(cilium))
+	becomes("CiliumClusterwideNetworkPolicy /w, CiliumNetworkPolicy shop/c")
+}
