@@ -19,6 +19,7 @@ type desiredEndpoint struct {
 type update struct {
 	endpoints entries[string, desiredEndpoint]
 	policies  entries[model.PolicyID, model.Policy]
+	unfit     map[model.PolicyID]error // of policies that are set: why the engine is not to have them
 	// unmanaged has the ranges of addresses that are, or with nil are not, of pods of other nodes: see [engine.Update].
 	unmanaged entries[netip.Prefix, struct{}]
 }
@@ -35,8 +36,21 @@ func removeEndpoint(key string) (u update) {
 
 func (u *update) add(later update) {
 	u.endpoints.add(later.endpoints)
+	for _, id := range later.policies.keys {
+		delete(u.unfit, id)
+	}
+	for id, why := range later.unfit {
+		u.setUnfit(id, why)
+	}
 	u.policies.add(later.policies)
 	u.unmanaged.add(later.unmanaged)
+}
+
+func (u *update) setUnfit(id model.PolicyID, why error) {
+	if u.unfit == nil {
+		u.unfit = map[model.PolicyID]error{}
+	}
+	u.unfit[id] = why
 }
 
 // domainRules returns the rules for names of the policies that are set.
@@ -97,17 +111,15 @@ func (d *desired) apply(u update, domains []engine.DomainChange) (change engine.
 	for _, id := range u.policies.keys {
 		d.noteChange(id)
 		if policy := u.policies.values[id]; policy != nil {
-			told.SetPolicies = append(told.SetPolicies, *policy)
 			d.policies[id] = *policy
+			if why := u.unfit[id]; why != nil {
+				d.substitute(id, why)
+			}
+			p, _ := d.told(id)
+			told.SetPolicies = append(told.SetPolicies, p)
 		} else {
 			told.RemovePolicies = append(told.RemovePolicies, id)
 			delete(d.policies, id)
-		}
-	}
-	if len(told.RemovePolicies) > 0 { // there may be room now
-		for id := range d.givenUp {
-			d.noteChange(id)
-			told.SetPolicies = append(told.SetPolicies, d.policies[id])
 		}
 	}
 	for _, key := range u.endpoints.keys {

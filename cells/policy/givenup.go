@@ -47,16 +47,26 @@ func (d *desired) renew() {
 	d.engine.Apply(all)
 }
 
+// substitute has the engine be told something else than the policy: its earlier version, or if that is not known, or does not fit either, what denies most.
+func (d *desired) substitute(id model.PolicyID, why error) {
+	_, again := d.givenUp[id]
+	if was := d.unwritten[id]; was != nil && !again {
+		d.givenUp[id] = substitute{policy: *was, why: why}
+	} else {
+		d.givenUp[id] = substitute{policy: denying(d.policies[id]), denies: true, why: why}
+	}
+}
+
 // giveUp chooses a substitute for the largest of the policies that were set since the last write, and reports whether there is one. The engine is to be told.
 func (d *desired) giveUp(why error) bool {
-	return d.substitute(why, func(id model.PolicyID) bool { _, set := d.unwritten[id]; return set })
+	return d.giveUpOne(why, func(id model.PolicyID) bool { _, set := d.unwritten[id]; return set })
 }
 
 func (d *desired) giveUpLargest(why error) bool {
-	return d.substitute(why, func(model.PolicyID) bool { return true })
+	return d.giveUpOne(why, func(model.PolicyID) bool { return true })
 }
 
-func (d *desired) substitute(why error, may func(model.PolicyID) bool) bool {
+func (d *desired) giveUpOne(why error, may func(model.PolicyID) bool) bool {
 	var largest model.PolicyID
 	size := 0
 	for id := range d.policies {
@@ -68,12 +78,7 @@ func (d *desired) substitute(why error, may func(model.PolicyID) bool) bool {
 	if size == 0 {
 		return false
 	}
-	_, again := d.givenUp[largest]
-	if was := d.unwritten[largest]; was != nil && !again {
-		d.givenUp[largest] = substitute{policy: *was, why: why}
-	} else {
-		d.givenUp[largest] = substitute{policy: denying(d.policies[largest]), denies: true, why: why}
-	}
+	d.substitute(largest, why)
 	return true
 }
 

@@ -15,6 +15,9 @@ type object struct {
 	faults []error // parts that are not known here: the policy denies what they may deny
 }
 
+// largeWeight is from which weight on it is tried beside the queue whether a policy fits: to find out in the queue would keep all changes waiting.
+const largeWeight = 1000
+
 func readObject(data []byte) object {
 	m, faults := manifest.ReadObject(data)
 	return object{m, faults}
@@ -40,7 +43,7 @@ func (p *Policies) ReplaceObjects(ctx context.Context, kind string, objects [][]
 			gone = append(gone, id)
 		}
 	}
-	p.changeObjects(all, gone)
+	p.changeObjects(ctx, all, gone)
 	return nil
 }
 
@@ -50,7 +53,7 @@ func (p *Policies) SetObject(ctx context.Context, data []byte) error {
 		return err
 	}
 	defer p.end()
-	p.changeObjects([]object{readObject(data)}, nil)
+	p.changeObjects(ctx, []object{readObject(data)}, nil)
 	return nil
 }
 
@@ -60,12 +63,12 @@ func (p *Policies) RemoveObject(ctx context.Context, id model.PolicyID) error {
 		return err
 	}
 	defer p.end()
-	p.changeObjects(nil, []model.PolicyID{id})
+	p.changeObjects(ctx, nil, []model.PolicyID{id})
 	return nil
 }
 
 // changeObjects writes the disk, and has the datapath follow. It expects the turn.
-func (p *Policies) changeObjects(set []object, remove []model.PolicyID) {
+func (p *Policies) changeObjects(ctx context.Context, set []object, remove []model.PolicyID) {
 	var manifests []manifest.Manifest
 	var gone []model.PolicyID
 	changed := map[model.PolicyID]*object{}
@@ -89,6 +92,13 @@ func (p *Policies) changeObjects(set []object, remove []model.PolicyID) {
 		p.log.Error("policies of the Kubernetes API are not on the disk: an agent that starts without the API server does not have them", "error", err)
 	}
 	var u update
+	for id, o := range changed {
+		if o != nil && weight(o.Policy) > largeWeight {
+			if err := p.check([]manifest.Manifest{o.Manifest}); err != nil {
+				u.setUnfit(id, err)
+			}
+		}
+	}
 	p.mu.Lock()
 	for id, o := range changed {
 		_, byHand := p.files[id]
@@ -113,6 +123,9 @@ func (p *Policies) changeObjects(set []object, remove []model.PolicyID) {
 	}
 	p.mu.Unlock()
 	p.queue.collect(u)
+	if len(gone) > 0 && p.queue.isOpen() {
+		p.retryGivenUp(ctx)
+	}
 }
 
 // texts says what authors of the policy should know.

@@ -107,8 +107,12 @@ func TestObjectsTooLarge(t *testing.T) {
 	n := servingNode(t, t.TempDir())
 	web, client := pod(1, "web"), pod(2, "client")
 	n.attach(t, web)
+	before := n.queue.view.engine
 	n.replace(t, jsonOf(t, overlapping(2500)))
 	n.attach(t, client)
+	if n.queue.view.engine != before {
+		t.Error("the queue's engine was replaced: others have waited")
+	}
 	n.wants(t, client, web, false, "with a policy that is too large")
 	if err := n.policies.view.gaveUp(model.PolicyID{Kind: model.KindNetworkPolicy, Namespace: "default", Name: "large"}); fault.KindOf(err) != fault.Exhausted {
 		t.Errorf("given up: %v, want exhausted", err)

@@ -230,7 +230,30 @@ func (p *Policies) change(ctx context.Context, set []manifest.Manifest, remove [
 			return fmt.Errorf("%s is on the disk, and not in force: %w", m.Policy.ID, err)
 		}
 	}
+	if len(remove) > 0 {
+		p.retryGivenUp(ctx)
+	}
 	return nil
+}
+
+// retryGivenUp has policies that were given up in force, if they fit by now. It expects the turn.
+func (p *Policies) retryGivenUp(ctx context.Context) {
+	ids := p.view.notInForce()
+	if len(ids) == 0 || p.queue.set(ctx, update{}) != nil { // what was removed is not counted before
+		return
+	}
+	for _, id := range ids {
+		m, ok := p.Get(id)
+		if !ok || p.check([]manifest.Manifest{m}) != nil {
+			continue
+		}
+		var u update
+		u.policies.set(id, &m.Policy)
+		if err := p.queue.set(ctx, u); err != nil {
+			return // it is tried again
+		}
+		p.log.Info("policy fits again", "policy", id.String())
+	}
 }
 
 // check returns why the policies would not fit beside the present ones.

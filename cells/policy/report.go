@@ -2,7 +2,6 @@ package policy
 
 import (
 	"fmt"
-	"strings"
 
 	v1 "porin.dev/porin/api/v1"
 	"porin.dev/porin/cells/endpoint"
@@ -68,7 +67,7 @@ func (r reporter) Condition() supervisor.Condition {
 	}
 	if ids := r.policies.view.notInForce(); len(ids) > 0 {
 		c.State = supervisor.Degraded
-		c.Reason = fmt.Sprintf("%d policies do not fit, and deny instead, or are in force as they were before: %s", len(ids), strings.Join(ids[:min(len(ids), maxReported)], ", "))
+		c.Reason = fmt.Sprintf("%d policies do not fit, and deny instead, or are in force as they were before; the first is %s", len(ids), ids[0])
 	}
 	if applied.Err != nil {
 		c.State = supervisor.Degraded

@@ -1,8 +1,10 @@
 package policy
 
 import (
+	"cmp"
 	"context"
 	"fmt"
+	"maps"
 	"net/netip"
 	"slices"
 	"sync"
@@ -94,14 +96,10 @@ func (v *View) gaveUp(id model.PolicyID) error {
 }
 
 // notInForce returns the policies that the engine does not have as they are, sorted.
-func (v *View) notInForce() (ids []string) {
+func (v *View) notInForce() []model.PolicyID {
 	v.mu.RLock()
 	defer v.mu.RUnlock()
-	for id := range v.givenUp {
-		ids = append(ids, id.String())
-	}
-	slices.Sort(ids)
-	return ids
+	return slices.SortedFunc(maps.Keys(v.givenUp), func(a, b model.PolicyID) int { return cmp.Compare(a.String(), b.String()) })
 }
 
 // policyCount returns how many policies the engine has.
