@@ -105,7 +105,7 @@ func TestAddOfUnknownPool(t *testing.T) {
 	r.failsWith(asking(t, "", "K8S_POD_NAMESPACE=shop", "K8S_POD_NAME=a"), codeInvalidConfig, `pool "violet": no such pool: there are default`,
 		`create it with porin pool create, or correct --ipam-namespace-pool of the agent, which has it for namespace "shop"`)
 	r.failsWith(asking(t, ""), codeInvalidConfig, `pool "green": no such pool`, "create it with porin pool create, or correct --ipam-node-pool of the agent")
-	r.failsWith(asking(t, "red"), codeInvalidConfig, `pool "red": no such pool`, "create it with porin pool create, or have the pod or its network name another one")
+	r.failsWith(asking(t, "red"), codeInvalidConfig, `pool "red": no such pool`, "create it with porin pool create, or have the pod name another one")
 }
 
 // TestAddOfUnknownReservation has a token of nothing.
