@@ -4,6 +4,7 @@ import (
 	"go/parser"
 	"go/token"
 	"io/fs"
+	"os"
 	"os/exec"
 	"path"
 	"path/filepath"
@@ -97,6 +98,19 @@ var mayImport = map[string][]string{
 	"internal/settings":               {},
 	"cells/datapath/loader":           {"api/v1", "bpf", "bpf/abi", "internal/bpfarray", "internal/fault", "internal/flock"},
 	"cells/datapath/hostfilter":       {"bpf/abi", "internal/fault", "internal/nft"},
+}
+
+// TestNoOptionalInputs: a module would do without an input that the composition has forgotten.
+func TestNoOptionalInputs(t *testing.T) {
+	for file := range importsOf(t, "..") {
+		source, err := os.ReadFile(filepath.Join("..", file))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if strings.Contains(string(source), `optional:"`+`true"`) {
+			t.Errorf("%s has an optional input: provide nil where the composition leaves it out", file)
+		}
+	}
 }
 
 // maxDependencies bounds the packages, including the standard library, that a package pulls into a program that embeds it alone.

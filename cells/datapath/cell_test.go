@@ -39,6 +39,7 @@ func build(t *testing.T, kernel *datapathtest.Kernel) (p parts) {
 		fx.NopLogger,
 		fx.Supply(slog.New(slog.DiscardHandler)),
 		link.Module(),
+		fx.Provide(func() link.MTU { return nil }),
 		datapath.Module(datapath.DefaultConfig()),
 		fx.Decorate(func() datapath.Links { return kernel.Links() }, func() datapath.Maps { return kernel.Maps() },
 			func() datapath.Counters { return kernel }, func() datapath.Pins { return kernel }),

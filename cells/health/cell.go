@@ -17,8 +17,8 @@ import (
 	"porin.dev/porin/internal/task"
 )
 
-// Module is the health cell. It provides [*LocalEndpoint], [*Keeper] and [*probe.Prober], and takes [probe.Peers], [RecordedAddresses] and an
-// [AddressKeeper] if there are any. List it before the server: what it keeps for the endpoint nobody may have.
+// Module is the health cell. It provides [*LocalEndpoint], [*Keeper] and [*probe.Prober], and needs [probe.Peers], [RecordedAddresses] and an
+// [AddressKeeper], which may be nil. List it before the server: what it keeps for the endpoint nobody may have.
 func Module(cfg Config) fx.Option {
 	return cell.Module("health",
 		fx.Supply(cfg, fx.Private),
@@ -47,8 +47,8 @@ type keeperParams struct {
 	Lookup    endpointmanager.Lookup
 	Local     *LocalEndpoint
 	Transport probe.Transport
-	Addresses AddressKeeper     `optional:"true"`
-	Recorded  RecordedAddresses `optional:"true"`
+	Addresses AddressKeeper
+	Recorded  RecordedAddresses
 }
 
 func buildKeeper(p keeperParams) *Keeper {
@@ -65,7 +65,7 @@ type proberParams struct {
 	Config      Config
 	Transport   probe.Transport
 	Instruments *instruments
-	Peers       probe.Peers `optional:"true"`
+	Peers       probe.Peers
 }
 
 func buildProber(p proberParams) *probe.Prober {

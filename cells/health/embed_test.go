@@ -20,6 +20,7 @@ import (
 	"porin.dev/porin/cells/health/probe"
 	"porin.dev/porin/cells/health/probe/network"
 	"porin.dev/porin/cells/ipam"
+	"porin.dev/porin/cells/ipam/allocator"
 	"porin.dev/porin/cells/link"
 	"porin.dev/porin/cells/supervisor"
 	"porin.dev/porin/internal/testutil"
@@ -35,8 +36,11 @@ func embed(stateDir, bpfRoot string) (app *fx.App, local *health.LocalEndpoint, 
 		ipam.Module(addresses), link.Module(), datapath.Module(kernel), endpointmanager.Module(endpoints),
 		health.Module(cfg), supervisor.Module(supervisor.DefaultConfig()),
 		fx.Provide(func(i *ipam.Step, l *link.Step, d *datapath.Step) endpoint.Steps { return endpoint.Steps{i, l, d} }),
-		// Without this there are no other nodes:
-		fx.Provide(func() probe.Peers { return staticPeers{} }))
+		fx.Provide(func() probe.Peers { return staticPeers{} }), // the other nodes; nil for none
+		// The program has none of these:
+		fx.Provide(func() (allocator.Refiller, link.MTU, health.AddressKeeper, health.RecordedAddresses) {
+			return nil, nil, nil, nil
+		}))
 	return app, local, prober
 }
 

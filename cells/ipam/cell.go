@@ -17,8 +17,8 @@ import (
 	"porin.dev/porin/internal/task"
 )
 
-// Module is the ipam cell. It provides the [allocator.Allocator] and the [Step], takes an [allocator.Refiller] if there
-// is one, and deletes tracked connections of released addresses from when everything is restored.
+// Module is the ipam cell. It provides the [allocator.Allocator] and the [Step], needs an [allocator.Refiller],
+// which may be nil, and deletes tracked connections of released addresses from when everything is restored.
 func Module(cfg Config) fx.Option {
 	return cell.Module("ipam",
 		fx.Supply(fx.Private, cfg),

@@ -34,7 +34,7 @@ type sourceParts struct {
 	fx.In
 	Config    Config
 	Allocator *allocator.Allocator
-	Refiller  allocator.Refiller `optional:"true"`
+	Refiller  allocator.Refiller
 }
 
 func newSource(p sourceParts) *allocator.Source { return NewSource(p.Config, p.Allocator, p.Refiller) }

@@ -8,7 +8,7 @@ import (
 	"porin.dev/porin/internal/cell"
 )
 
-// Module is the link cell. It takes an [MTU] if there is one, and provides the [Step], for the ordered steps, and what it does for others:
+// Module is the link cell. It needs an [MTU], which may be nil, and provides the [Step], for the ordered steps, and what it does for others:
 // [Inspector] and [Remover].
 func Module() fx.Option {
 	return cell.Module("link",
@@ -23,7 +23,7 @@ type params struct {
 	fx.In
 
 	Lifecycle fx.Lifecycle
-	MTU       MTU `optional:"true"`
+	MTU       MTU
 	Log       *slog.Logger
 }
 

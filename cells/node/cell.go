@@ -15,7 +15,7 @@ import (
 	"porin.dev/porin/internal/task"
 )
 
-// Module is the node cell. It needs [Blocks], takes [Health], an [AddressSource], a [DirectPath], a [cluster.Backend] and a [cache.Cache] if there are, and
+// Module is the node cell. It needs [Blocks], [Health], an [AddressSource], a [DirectPath], a [cluster.Backend] and a [cache.Cache], which may be its zero value, and
 // provides [*Node].
 func Module(cfg Config) fx.Option {
 	return cell.Module("node",
@@ -41,11 +41,11 @@ type params struct {
 	Lifecycle  fx.Lifecycle
 	Config     Config
 	Blocks     Blocks
-	Health     Health          `optional:"true"`
-	Addresses  AddressSource   `optional:"true"`
-	DirectPath DirectPath      `optional:"true"`
-	Backend    cluster.Backend `optional:"true"`
-	Cache      *cache.Cache    `optional:"true"`
+	Health     Health
+	Addresses  AddressSource
+	DirectPath DirectPath
+	Backend    cluster.Backend
+	Cache      *cache.Cache
 	Log        *slog.Logger
 }
 

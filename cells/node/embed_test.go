@@ -14,7 +14,9 @@ import (
 	"porin.dev/porin/cells/endpoint"
 	"porin.dev/porin/cells/endpointmanager"
 	"porin.dev/porin/cells/ipam"
+	"porin.dev/porin/cells/ipam/allocator"
 	"porin.dev/porin/cells/node"
+	"porin.dev/porin/cells/node/cache"
 	"porin.dev/porin/cells/node/endpoints"
 	"porin.dev/porin/cells/policy"
 	"porin.dev/porin/cells/store"
@@ -41,7 +43,11 @@ func embed(name, podCIDR, stateDir string, etcd store.Config) (app *fx.App, part
 	app = fx.New(fx.NopLogger, fx.Supply(slog.Default()), fx.Populate(&parts),
 		store.Module(etcd), fx.Provide(onstore.New), ipam.Module(addresses), endpointmanager.Module(manager),
 		node.Module(own), endpoints.Module(), supervisor.Module(supervisor.DefaultConfig()),
-		fx.Provide(func() node.Blocks { return blocks }, func(s *ipam.Step) endpoint.Steps { return endpoint.Steps{s} }))
+		fx.Provide(func() node.Blocks { return blocks }, func(s *ipam.Step) endpoint.Steps { return endpoint.Steps{s} }),
+		// The program has none of these:
+		fx.Provide(func() (node.Health, node.AddressSource, node.DirectPath, *cache.Cache, allocator.Refiller) {
+			return nil, nil, nil, nil, nil
+		}))
 	return app, parts
 }
 

@@ -17,8 +17,8 @@ import (
 	"porin.dev/porin/internal/task"
 )
 
-// Module is the policy cell. It provides the [Step], for the ordered steps, [*Policies], [*View], [*Names] and a [Learner]. It needs [Connections], and takes an
-// [Enforcer], a [Proxy] and a [RemoteSource] if there are.
+// Module is the policy cell. It provides the [Step], for the ordered steps, [*Policies], [*View], [*Names] and a [Learner]. It needs [Connections], [Flows],
+// an [Enforcer], a [Proxy] and a [RemoteSource], which may be nil.
 func Module(cfg Config) fx.Option {
 	return cell.Module("policy",
 		fx.Supply(cfg, fx.Private),
@@ -48,9 +48,9 @@ type params struct {
 	Log       *slog.Logger
 	Addresses nodeaddr.Source
 	Names     *Names
-	Enforcer  Enforcer     `optional:"true"`
-	Proxy     Proxy        `optional:"true"`
-	Remote    RemoteSource `optional:"true"`
+	Enforcer  Enforcer
+	Proxy     Proxy
+	Remote    RemoteSource
 }
 
 type namesParams struct {

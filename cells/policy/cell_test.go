@@ -18,7 +18,8 @@ func TestModule(t *testing.T) {
 	var step *Step
 	var policies *Policies
 	app := fx.New(Module(Config{Dir: dir, AllowHost: true}), fx.Supply(slog.New(slog.DiscardHandler)), fx.NopLogger,
-		fx.Provide(func() (Enforcer, Connections) { return kernel, &fakeConnections{} }), fx.Populate(&step, &policies))
+		fx.Provide(func() (Enforcer, Connections) { return kernel, &fakeConnections{} }),
+		fx.Provide(func() (Proxy, RemoteSource, Flows) { return nil, nil, nil }), fx.Populate(&step, &policies))
 	if err := app.Start(t.Context()); err != nil {
 		t.Fatal(err)
 	}

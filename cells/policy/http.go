@@ -35,7 +35,7 @@ type routeParams struct {
 
 	Policies  *Policies
 	Endpoints endpointmanager.Lookup
-	Flows     Flows `optional:"true"`
+	Flows     Flows
 }
 
 func newRoutes(p routeParams) routes { return routes{p.Policies, p.Endpoints, p.Flows} }

@@ -22,6 +22,7 @@ import (
 	"porin.dev/porin/cells/endpointmanager"
 	"porin.dev/porin/cells/endpointmanager/endpointmanagertest"
 	"porin.dev/porin/cells/ipam"
+	"porin.dev/porin/cells/ipam/allocator"
 	"porin.dev/porin/cells/link"
 	"porin.dev/porin/cells/policy"
 	"porin.dev/porin/cells/proxy"
@@ -53,6 +54,7 @@ func newAgent(t *testing.T) *agent {
 		ipam.Module(addresses), link.Module(), policy.Module(policy.DefaultConfig()), datapath.Module(kernel), endpointmanager.Module(endpoints),
 		proxy.ModuleWith(proxy.Config{Config: redirect.Config{BPFRoot: kernel.BPFRoot}}, func(x *xds) proxy.Listener { return x }),
 		fx.Provide(newXDS),
+		fx.Provide(func() (allocator.Refiller, link.MTU, policy.RemoteSource, policy.Flows) { return nil, nil, nil, nil }),
 		fx.Provide(func(d *datapath.Datapath) proxy.Kernel { return mapkernel.New(d.Redirects(), d.Enforcer()) }),
 		fx.Provide(func(i *ipam.Step, l *link.Step, p *policy.Step, x *proxy.Step, d *datapath.Step) endpoint.Steps {
 			return endpoint.Steps{i, l, p, x, d}

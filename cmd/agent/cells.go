@@ -9,6 +9,7 @@ import (
 
 	"porin.dev/porin/cells/bandwidth"
 	"porin.dev/porin/cells/capacity"
+	"porin.dev/porin/cells/cluster"
 	"porin.dev/porin/cells/cluster/admin"
 	"porin.dev/porin/cells/cluster/adminapi"
 	"porin.dev/porin/cells/cluster/onstore"
@@ -97,6 +98,9 @@ func Cells(cfg Config) fx.Option {
 	)
 }
 
+// leftOut provides the zero value of an input that this agent does not have.
+func leftOut[T any]() fx.Option { return fx.Provide(func() (none T) { return none }) }
+
 // proxyModule is the proxy within the agent, or the agent's end of one in a process of its own.
 func proxyModule(cfg Config) fx.Option {
 	if cfg.Proxy.Mode == control.ModeExternal {
@@ -108,7 +112,7 @@ func proxyModule(cfg Config) fx.Option {
 // multiPool is what the mode of that name needs besides: the node's blocks of the cluster's pools.
 func multiPool(cfg Config) fx.Option {
 	if cfg.IPAM.Mode != ipam.ModeMultiPool {
-		return server.Provide(func() noPools { return noPools{cfg.IPAM.Mode, cfg.hasStore()} })
+		return fx.Options(leftOut[allocator.Refiller](), server.Provide(func() noPools { return noPools{cfg.IPAM.Mode, cfg.hasStore()} }))
 	}
 	return multipool.Module(cfg.multiPool())
 }
@@ -124,10 +128,12 @@ func kubernetesAPI(cfg Config) fx.Option {
 // clusterStore is what nodes share: multi-pool needs it, and other nodes than this one do.
 func clusterStore(cfg Config) fx.Option {
 	if !cfg.hasStore() {
-		return fx.Options()
+		return fx.Options(leftOut[cluster.Backend](), leftOut[*cache.Cache](), leftOut[policy.RemoteSource]())
 	}
 	all := []fx.Option{store.Module(cfg.Store), fx.Provide(onstore.New, admin.NewNodes), server.Provide(adminapi.NewNodeRoutes), endpoints.Module()}
-	if cfg.Store.Backend != store.BackendEmbedded { // which is never away
+	if cfg.Store.Backend == store.BackendEmbedded { // which is never away
+		all = append(all, leftOut[*cache.Cache]())
+	} else {
 		all = append(all, cache.Module(cfg.Store.Dir))
 	}
 	return fx.Options(all...)
@@ -136,7 +142,7 @@ func clusterStore(cfg Config) fx.Option {
 // healthAddresses has the node tell the others where its health endpoint is, if it has one.
 func healthAddresses(cfg Config) fx.Option {
 	if !cfg.Health.Endpoint {
-		return fx.Options()
+		return leftOut[node.Health]()
 	}
 	return fx.Provide(func(l *health.LocalEndpoint) node.Health { return l })
 }

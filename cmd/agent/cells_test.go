@@ -4,16 +4,27 @@ import (
 	"bytes"
 	"log/slog"
 	"path/filepath"
+	"reflect"
+	"slices"
 	"strings"
 	"testing"
 
 	"go.uber.org/fx"
 
+	"porin.dev/porin/cells/cluster"
 	"porin.dev/porin/cells/endpointmanager"
+	"porin.dev/porin/cells/health"
+	"porin.dev/porin/cells/health/probe"
 	"porin.dev/porin/cells/ipam"
 	"porin.dev/porin/cells/ipam/allocator"
+	"porin.dev/porin/cells/link"
 	"porin.dev/porin/cells/monitor"
+	"porin.dev/porin/cells/node"
+	"porin.dev/porin/cells/node/cache"
+	"porin.dev/porin/cells/policy"
+	"porin.dev/porin/cells/proxy/control"
 	"porin.dev/porin/cells/server"
+	"porin.dev/porin/cells/store"
 )
 
 func testConfig(t *testing.T) Config {
@@ -32,6 +43,64 @@ func TestGraph(t *testing.T) {
 		}))
 	if err := app.Err(); err != nil {
 		t.Fatal(err)
+	}
+}
+
+// taken are inputs of cells that a composition may leave out.
+type taken struct {
+	fx.In
+
+	Backend    cluster.Backend
+	Cache      *cache.Cache
+	Refiller   allocator.Refiller
+	Health     node.Health
+	Addresses  node.AddressSource
+	DirectPath node.DirectPath
+	MTU        link.MTU
+	Keeper     health.AddressKeeper
+	Recorded   health.RecordedAddresses
+	Peers      probe.Peers
+	Enforcer   policy.Enforcer
+	Proxy      policy.Proxy
+	Remote     policy.RemoteSource
+	Flows      policy.Flows
+}
+
+// TestLeftOut has a table of inputs that each form of the agent leaves out.
+func TestLeftOut(t *testing.T) {
+	for name, row := range map[string]struct {
+		change func(*Config)
+		want   []string
+	}{
+		"multi-pool with etcd": {func(cfg *Config) {
+			cfg.Store.Backend, cfg.Store.Etcd.Endpoints = store.BackendEtcd, []string{"http://192.0.2.1:2379"}
+		}, nil},
+		"multi-pool": {func(*Config) {}, []string{"Cache"}},
+		"pod-cidr": {func(cfg *Config) {
+			cfg.IPAM.Mode, cfg.IPAM.PodCIDRs, cfg.MultiPool.DefaultPool = ipam.ModePodCIDR, []string{"10.0.0.0/24"}, nil
+		}, []string{"Backend", "Cache", "Refiller", "Remote"}},
+		"no health endpoint": {func(cfg *Config) { cfg.Health.Endpoint = false }, []string{"Cache", "Health"}},
+		"external proxy":     {func(cfg *Config) { cfg.Proxy.Mode = control.ModeExternal }, []string{"Cache"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			cfg := testConfig(t)
+			row.change(&cfg)
+			var left []string
+			app := fx.New(Cells(cfg), fx.Supply(slog.New(slog.DiscardHandler)), quiet, fx.Invoke(func(all taken) {
+				v := reflect.ValueOf(all)
+				for i := 1; i < v.NumField(); i++ {
+					if v.Field(i).IsZero() {
+						left = append(left, v.Type().Field(i).Name)
+					}
+				}
+			}))
+			if err := app.Err(); err != nil {
+				t.Fatal(err)
+			}
+			if !slices.Equal(left, row.want) {
+				t.Errorf("left out: %q, want %q", left, row.want)
+			}
+		})
 	}
 }
 

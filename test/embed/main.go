@@ -12,6 +12,7 @@ import (
 	"porin.dev/porin/cells/endpoint"
 	"porin.dev/porin/cells/endpointmanager"
 	"porin.dev/porin/cells/ipam"
+	"porin.dev/porin/cells/ipam/allocator"
 )
 
 func main() {
@@ -23,7 +24,8 @@ func main() {
 	var manager endpointmanager.Manager
 	app := fx.New(fx.NopLogger, fx.Supply(slog.Default()), fx.Populate(&manager),
 		ipam.Module(addresses), endpointmanager.Module(endpoints),
-		fx.Provide(func(s *ipam.Step) endpoint.Steps { return endpoint.Steps{s} }))
+		fx.Provide(func(s *ipam.Step) endpoint.Steps { return endpoint.Steps{s} }),
+		fx.Provide(func() allocator.Refiller { return nil })) // the node gets no more addresses
 	if err := app.Start(context.Background()); err != nil {
 		panic(err)
 	}

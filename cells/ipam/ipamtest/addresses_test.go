@@ -27,6 +27,7 @@ func startModule(t testing.TB, prefixes ...string) (a ipamtest.Addresses) {
 	cfg := ipam.DefaultConfig()
 	cfg.PodCIDRs, cfg.ReservationsPath = prefixes, filepath.Join(t.TempDir(), "reservations.db")
 	app := fxtest.New(t, fx.NopLogger, fx.Supply(slog.New(slog.DiscardHandler)), ipam.Module(cfg),
+		fx.Provide(func() allocator.Refiller { return nil }),
 		fx.Populate(&a.Step), fx.Invoke(func(all *allocator.Allocator) { a.Allocator = all }))
 	app.RequireStart()
 	t.Cleanup(app.RequireStop)

@@ -21,11 +21,11 @@ type params struct {
 	Lifecycle fx.Lifecycle
 	Backend   cluster.Backend
 	Node      *node.Node
-	Cache     *cache.Cache `optional:"true"`
+	Cache     *cache.Cache
 	Log       *slog.Logger
 }
 
-// Module is the cell. It needs a [cluster.Backend] and a [node.Node], takes a [cache.Cache] if there is one, and provides the [policy.RemoteSource].
+// Module is the cell. It needs a [cluster.Backend] and a [node.Node], a [cache.Cache], which may be nil, and provides the [policy.RemoteSource].
 func Module() fx.Option {
 	return cell.Module("endpoints",
 		fx.Provide(
