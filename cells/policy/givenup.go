@@ -47,7 +47,7 @@ func (d *desired) renew() {
 	d.engine.Apply(all)
 }
 
-// substitute has the engine be told something else than the policy: its earlier version, or if that is not known, or does not fit either, what denies most.
+// substitute tells the engine something else than the policy: its earlier version, or if that is not known, or does not fit either, what denies most.
 func (d *desired) substitute(id model.PolicyID, why error) {
 	_, again := d.givenUp[id]
 	if was := d.unwritten[id]; was != nil && !again {

@@ -162,20 +162,23 @@ func (q *Queue) prepareAll(ctx context.Context) {
 	}
 }
 
-// withhold has rows deny in the place of rules that the proxy does not have. It expects the turn.
-func (q *Queue) withhold() {
+// withhold has rows deny in the place of rules that the proxy does not have. It returns how many the proxy can apply, and is to have yet. It expects the turn.
+func (q *Queue) withhold() (awaited int) {
+	awaited = len(q.layer7.missing(q.view.engine.Layer7())) // before: the loop may have some prepared meanwhile
 	if q.view.engine.WithholdLayer7(func(l *engine.Layer7) bool { return !q.layer7.isPrepared(l) }) {
 		q.written = false
 	}
-	rules := q.view.engine.Layer7()
-	err := q.layer7.withheld(rules)
-	if err != nil {
+	err := q.layer7.withheld(q.view.engine.Layer7())
+	switch {
+	case err != nil:
 		q.layer7.task.Trigger()
+	case awaited > 0:
+		q.task.Trigger() // to tell that they are here
 	}
 	q.view.mu.Lock()
 	defer q.view.mu.Unlock()
-	q.view.applied.Withheld, q.view.applied.Awaited = err, len(q.layer7.missing(rules))
-	q.view.tell()
+	q.view.applied.Withheld = err
+	return awaited
 }
 
 // awaitProxy returns when the proxy has all layer 7 rules that it can apply, or why it does not have them: it has said so, or has not answered in time.

@@ -265,16 +265,18 @@ func (q *Queue) round(ctx context.Context) error {
 func (q *Queue) serve(requests []*request) {
 	q.commit(requests...)
 	q.prepareAtOnce()
-	q.withhold()
+	awaited := q.withhold()
 	if slices.ContainsFunc(requests, func(r *request) bool { return r.anew }) {
 		q.written = false
 	}
 	err := q.write()
 	for tries := 0; errors.Is(err, ErrNoRoom) && tries < maxGivenUp && q.giveUp(err); tries++ {
-		q.withhold()
+		awaited = q.withhold()
 		err = q.write()
 	}
-	if err != nil {
+	if err == nil {
+		q.view.tellAwaited(awaited)
+	} else {
 		err = fault.Wrap(kindOf(err), fmt.Errorf("write policies to the datapath: %w", err))
 	}
 	for _, r := range requests {

@@ -22,7 +22,7 @@ type View struct {
 	mu sync.RWMutex // guards the fields below, which only who has the turn writes
 	desired
 	applied Applied
-	news    chan struct{} // closed when applied has changed
+	news    chan struct{} // closed when [Applied.Awaited] is told
 }
 
 // Applied is what became of the changes so far.
@@ -68,8 +68,11 @@ func (v *View) Applied() Applied {
 	return v.applied
 }
 
-// tell wakes who waits for news of what became of the changes. It expects the lock.
-func (v *View) tell() {
+// tellAwaited wakes who waits for layer 7 rules. So many are awaited of the proxy; the rows that have the others are written.
+func (v *View) tellAwaited(awaited int) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.applied.Awaited = awaited
 	close(v.news)
 	v.news = make(chan struct{})
 }

@@ -119,6 +119,19 @@ func (a *agent) wants(from, to *pod, path, want, when string) {
 	}
 }
 
+// denied returns when no connection gets through.
+func (a *agent) denied(from, to *pod, when string) {
+	a.Helper()
+	testutil.Eventually(a.T, func() error {
+		conn, err := from.Dial(to.address, 500*time.Millisecond)
+		if err == nil {
+			_ = conn.Close()
+			return fmt.Errorf("%s: a connection gets through", when)
+		}
+		return nil
+	})
+}
+
 func (a *agent) put(ctx context.Context, path string) error {
 	_, _, err := a.policies.Put(ctx, fmt.Appendf(nil, `
 apiVersion: cilium.io/v2
@@ -166,7 +179,7 @@ func TestListenerAcknowledges(t *testing.T) {
 	if link, err := a.kernel.ProxyLink(); err != nil || link != 0 {
 		t.Errorf("packets are sent to device %d before the rules are acknowledged, %v", link, err)
 	}
-	a.wants(client, web, "/b", "pod", "before the rules are acknowledged")
+	a.denied(client, web, "before the rules are acknowledged")
 	a.xds.envoy.set(false, nil)
 	a.must(<-result)
 	a.wants(client, web, "/a", "envoy", "with the rules")
@@ -174,7 +187,7 @@ func TestListenerAcknowledges(t *testing.T) {
 
 	a.xds.envoy.set(true, nil)
 	result = a.putLater(t.Context(), "/b")
-	a.wants(client, web, "/a", "envoy", "before other rules are acknowledged")
+	a.denied(client, web, "before other rules are acknowledged")
 	a.xds.envoy.set(false, nil)
 	a.must(<-result)
 	a.wants(client, web, "/b", "envoy", "with other rules")
@@ -185,7 +198,9 @@ func TestListenerAcknowledges(t *testing.T) {
 	if err := a.put(t.Context(), "/c"); !errors.Is(err, refusal) {
 		t.Errorf("rules that the listener refuses: %v", err)
 	}
+	a.denied(client, web, "with rules that were refused")
 	a.xds.envoy.set(false, nil)
+	a.must(a.put(t.Context(), "/b"))
 	a.wants(client, web, "/b", "envoy", "after rules that were refused")
 
 	conn, err := client.Dial(web.address, time.Second)
@@ -233,22 +248,22 @@ func TestListenerNeverAcknowledges(t *testing.T) {
 	if took := time.Since(began); took > time.Second {
 		t.Errorf("what needs no rules took %s", took)
 	}
-	a.wants(client, web, "/a", "envoy", "while other rules wait")
+	a.denied(client, web, "while its rules wait")
 	select {
 	case err := <-result:
 		t.Errorf("rules that nobody has acknowledged are put: %v", err)
 	default:
 	}
 
+	cancel()
+	if err := <-result; !errors.Is(err, context.Canceled) {
+		t.Errorf("the caller who has left got %v", err)
+	}
 	began = time.Now()
 	for _, p := range []*pod{other, web} {
 		a.must(a.delete(p))
 	}
 	if took := time.Since(began); took > 6*time.Second { // two seconds each
 		t.Errorf("deletions took %s", took)
-	}
-	cancel()
-	if err := <-result; !errors.Is(err, context.Canceled) {
-		t.Errorf("the caller who has left got %v", err)
 	}
 }
