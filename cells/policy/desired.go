@@ -187,10 +187,11 @@ func (d *desired) everything() engine.Update {
 	return u
 }
 
-// domainRules returns the rules for names that policies have.
+// domainRules returns the rules for names that the engine was told.
 func (d *desired) domainRules() map[model.DNSRule]struct{} {
 	rules := map[model.DNSRule]struct{}{}
-	for _, p := range d.policies {
+	for id := range d.policies {
+		p, _ := d.told(id)
 		for _, rule := range domainRules(p) {
 			rules[rule] = struct{}{}
 		}

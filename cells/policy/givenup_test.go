@@ -2,6 +2,7 @@ package policy
 
 import (
 	"fmt"
+	"net/netip"
 	"strings"
 	"testing"
 
@@ -81,4 +82,43 @@ func TestDenying(t *testing.T) {
 	if len(rules) != 3 {
 		t.Error("the policy's own rules were changed")
 	}
+}
+
+// TestGiveUpNames: the addresses of names are in force again when the policy is that selects them.
+func TestGiveUpNames(t *testing.T) {
+	n := servingNode(t, "")
+	web := pod(1, "web")
+	n.attach(t, web)
+	n.put(t, toWebFrom("client"))
+	other := strings.Replace(webTo("small", "b.example"), "app: web", "app: other", 1)
+	n.replace(t)
+	set := func(object []byte) {
+		t.Helper()
+		if err := n.policies.SetObject(t.Context(), object); err != nil {
+			t.Fatal(err)
+		}
+		n.flush(t)
+	}
+	set(jsonOf(t, other))
+	full := false
+	n.kernel.fits = func(e *engine.Engine) error {
+		if v := e.Evaluate(web.Addresses.IPv4, netip.MustParseAddr("198.51.100.1"), model.TCP, 80); full && v.Egress.Reason == engine.ReasonRule {
+			return ErrNoRoom // the policy is there
+		}
+		return nil
+	}
+	full = true
+	set(jsonOf(t, strings.Replace(webTo("names", "*.example"), "egress: [", "egress: [{toCIDR: [198.51.100.0/24]}, ", 1)))
+	if n.policies.view.gaveUp(namesID) == nil {
+		t.Fatal("the policy was not given up")
+	}
+	if err := n.learn(t, web, "a.example", "192.0.2.1"); err != nil {
+		t.Fatal(err)
+	}
+	n.reaches(t, web, "given up", nil, "192.0.2.1")
+	full = false
+	if err := n.policies.RemoveObject(t.Context(), model.PolicyID{Kind: model.KindCiliumNetworkPolicy, Namespace: "default", Name: "small"}); err != nil {
+		t.Fatal(err)
+	}
+	n.reaches(t, web, "in force again", []string{"192.0.2.1"}, "192.0.2.1")
 }

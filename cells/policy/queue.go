@@ -301,7 +301,7 @@ func (q *Queue) commit(requests ...*request) {
 	q.view.mu.Lock()
 	defer q.view.mu.Unlock()
 	change, anew := q.view.apply(all, q.names.follow(all.domainRules()))
-	if len(all.policies.keys) > 0 && q.names.keep(q.view.domainRules()) {
+	if (anew || len(all.policies.keys) > 0) && q.names.keep(q.view.domainRules()) {
 		q.task.Trigger()
 	}
 	if anew {
@@ -320,6 +320,7 @@ func (q *Queue) giveUp(err error) bool {
 		return false
 	}
 	q.view.renew()
+	q.names.keep(q.view.domainRules())
 	return true
 }
 
