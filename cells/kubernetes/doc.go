@@ -5,6 +5,8 @@
 //	CNI ADD -> endpointmanager -> [Pods].Metadata: labels before the first packet <-------------'
 //	                              [Pods] --> Manager.Update: labels that change while a pod lives
 //
+//	API server --> one watch.Loop for each kind of policies, while its CRD is there --> policy.Policies
+//
 // The agent reads pods of its own node alone, and never all pods, Nodes, Services or EndpointSlices of a cluster.
 //
 // While the API server is away the agent keeps all objects it has read, DEL does not need the API, and ADD fails for an unknown pod.

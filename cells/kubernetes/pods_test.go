@@ -343,7 +343,7 @@ func TestMetadataAwaitsPolicies(t *testing.T) {
 					listener{pods}.EndpointRestored(endpoint.Endpoint{Spec: endpoint.Spec{Pod: pod}, Metadata: `{"labels":{"app":"web"}}`})
 				}
 				if row.known > 0 {
-					time.AfterFunc(row.known, func() { close(policies) })
+					defer time.AfterFunc(row.known, func() { close(policies) }).Stop()
 				}
 				got, err := pods.Metadata(t.Context(), pod)
 				if row.fault != "" {
@@ -353,7 +353,6 @@ func TestMetadataAwaitsPolicies(t *testing.T) {
 				} else if err != nil || got.Labels["app"] != "web" {
 					t.Errorf("metadata %v, error %v, want the pod's labels", got, err)
 				}
-				time.Sleep(5 * time.Second) // the timer
 			})
 		})
 	}

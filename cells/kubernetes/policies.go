@@ -150,35 +150,46 @@ func (p *policyWatch) tell() {
 	p.changed = make(chan struct{})
 }
 
-// awaitReady closes ready when the policies of every kind that the API server has were told to the sink.
+// awaitReady closes ready when the policies of every kind that the API server has were told to the sink. Those of a kind without a CRD end: an earlier agent may have
+// kept some.
 func (p *policyWatch) awaitReady(ctx context.Context) {
-	wait := func(one, other <-chan struct{}) bool {
+	select {
+	case <-p.crds.Synced():
+	case <-ctx.Done():
+		return
+	}
+	for _, k := range policyKinds() {
+		if !p.awaitKind(ctx, k) {
+			return
+		}
+	}
+	close(p.ready)
+}
+
+// awaitKind returns when the policies of a kind were told, or there are none; it reports false when ctx has ended.
+func (p *policyWatch) awaitKind(ctx context.Context, k policyKind) bool {
+	for {
+		p.mu.Lock()
+		loop, changed, there := p.loops[k.Resource], p.changed, !k.crd || p.present[k.Resource+"."+k.Group]
+		p.mu.Unlock()
+		var synced, absent <-chan struct{}
+		switch {
+		case !there && loop == nil:
+			policyHandler{p, k, ctx}.Replace(nil)
+			return ctx.Err() == nil
+		case loop != nil:
+			synced, absent = loop.Synced(), loop.Absent()
+		}
 		select {
-		case <-one:
+		case <-synced:
 			return true
-		case <-other:
+		case <-absent:
 			return true
+		case <-changed: // the kind may have come or gone
 		case <-ctx.Done():
 			return false
 		}
 	}
-	if !wait(p.crds.Synced(), nil) {
-		return
-	}
-	for _, k := range policyKinds() {
-		for {
-			p.mu.Lock()
-			loop, changed, there := p.loops[k.Resource], p.changed, !k.crd || p.present[k.Resource+"."+k.Group]
-			p.mu.Unlock()
-			if !there || loop != nil && wait(loop.Synced(), loop.Absent()) {
-				break
-			}
-			if !wait(changed, nil) {
-				return
-			}
-		}
-	}
-	close(p.ready)
 }
 
 // why is an error of a kind that is not known, or nil.

@@ -3,6 +3,7 @@ package kubernetes
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"log/slog"
 	"maps"
@@ -83,32 +84,30 @@ func policyObject(k policyKind, name string) map[string]any {
 	return map[string]any{"apiVersion": k.GroupVersion().String(), "kind": k.kind, "metadata": metadata, "spec": map[string]any{}, "status": map[string]any{}}
 }
 
-// TestPolicyWatch: NetworkPolicies are watched from the start, and policies of a CRD while that is there, whenever it comes.
-func TestPolicyWatch(t *testing.T) {
+func crdOf(k policyKind) map[string]any {
+	return map[string]any{"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition", "metadata": map[string]any{"name": k.Resource + "." + k.Group}}
+}
+
+// startPolicyWatch follows the policies of a server with NetworkPolicies and CiliumNetworkPolicies that fill fills.
+func startPolicyWatch(t *testing.T, fill func(*kubernetestest.Server)) (*kubernetestest.Server, *policyWatch, *sink) {
+	t.Helper()
 	crds := kubernetestest.Resource{GroupVersionResource: schema.GroupVersionResource{Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions"}, Kind: "CustomResourceDefinition"}
-	kinds := policyKinds()
-	network, cilium, clusterwide := kinds[0], kinds[4], kinds[5]
 	scheme := runtime.NewScheme()
 	if err := metav1.AddMetaToScheme(scheme); err != nil {
 		t.Fatal(err)
 	}
 	metav1.AddToGroupVersion(scheme, schema.GroupVersion{Version: "v1"})
-	server := kubernetestest.New(scheme, crds, resourceOf(network), resourceOf(cilium))
+	kinds := policyKinds()
+	server := kubernetestest.New(scheme, crds, resourceOf(kinds[0]), resourceOf(kinds[4]))
 	web := httptest.NewServer(server)
 	t.Cleanup(web.Close)
-	crd := func(k policyKind) map[string]any {
-		return map[string]any{"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition", "metadata": map[string]any{"name": k.Resource + "." + k.Group}}
-	}
-	server.Put(policyObject(network, "n"))
-	server.Put(policyObject(cilium, "c"))
-	server.Put(crd(cilium))
-
+	fill(server)
 	client, err := NewClient(Config{Kubeconfig: kubernetestest.Kubeconfig(t, web.URL)})
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(client.Close)
-	got := &sink{has: map[string]string{}}
+	got := &sink{has: map[string]string{"CiliumClusterwideNetworkPolicy /old": "of an earlier agent, whose CRD is gone"}}
 	p, err := newPolicyWatch(client, got, slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
@@ -117,6 +116,18 @@ func TestPolicyWatch(t *testing.T) {
 	ended := make(chan struct{})
 	go func() { defer close(ended); _ = p.run(ctx) }()
 	t.Cleanup(func() { cancel(); <-ended })
+	return server, p, got
+}
+
+// TestPolicyWatch: NetworkPolicies are watched from the start, and policies of a CRD while that is there, whenever it comes.
+func TestPolicyWatch(t *testing.T) {
+	kinds := policyKinds()
+	network, cilium, clusterwide := kinds[0], kinds[4], kinds[5]
+	server, p, got := startPolicyWatch(t, func(s *kubernetestest.Server) {
+		s.Put(policyObject(network, "n"))
+		s.Put(policyObject(cilium, "c"))
+		s.Put(crdOf(cilium))
+	})
 	select {
 	case <-p.ready:
 	case <-time.After(testutil.Patience):
@@ -139,12 +150,43 @@ func TestPolicyWatch(t *testing.T) {
 	}
 	server.Serve(resourceOf(clusterwide))
 	server.Put(policyObject(clusterwide, "w"))
-	server.Put(crd(clusterwide))
+	server.Put(crdOf(clusterwide))
 	becomes("CiliumClusterwideNetworkPolicy /w, CiliumNetworkPolicy shop/c, NetworkPolicy shop/n")
 	server.Delete("customresourcedefinitions", "", "ciliumnetworkpolicies.cilium.io")
 	becomes("CiliumClusterwideNetworkPolicy /w, NetworkPolicy shop/n")
 	server.Delete("networkpolicies", "shop", "n")
 	becomes("CiliumClusterwideNetworkPolicy /w")
-	server.Put(crd(cilium))
+	server.Put(crdOf(cilium))
 	becomes("CiliumClusterwideNetworkPolicy /w, CiliumNetworkPolicy shop/c")
+}
+
+// TestPolicyWatchCRDGone: a CRD that goes before its policies could be listed holds up no pod.
+func TestPolicyWatchCRDGone(t *testing.T) {
+	kinds := policyKinds()
+	server, p, _ := startPolicyWatch(t, func(s *kubernetestest.Server) {
+		s.Fault(func(q kubernetestest.Request) *kubernetestest.Fault {
+			if q.Resource == kinds[4].Resource {
+				return &kubernetestest.Fault{Code: 403}
+			}
+			return nil
+		})
+		s.Put(crdOf(kinds[4]))
+	})
+	testutil.Eventually(t, func() error {
+		if err := p.why(); err == nil {
+			return errors.New("the kind is not refused yet")
+		}
+		return nil
+	})
+	select {
+	case <-p.ready:
+		t.Error("ready without the policies of a kind that the API server has")
+	default:
+	}
+	server.Delete("customresourcedefinitions", "", crdOf(kinds[4])["metadata"].(map[string]any)["name"].(string))
+	select {
+	case <-p.ready:
+	case <-time.After(testutil.Patience):
+		t.Error("not ready after the CRD is gone")
+	}
 }

@@ -1,7 +1,7 @@
 // Package policy keeps the network policies of this node, and has the datapath enforce them for its endpoints.
 //
 //	PUT /v1/policy --> [Policies] --> a file                      [View] <-- status, metrics, explain, diff, doctor, monitor
-//	                       |                                        |
+//	Kubernetes API -------^ |                                       |
 //	endpointmanager --> [Step] --> [Queue]: one writer --> engine --> [Enforcer] (the kernel's maps)
 //	node's addresses --------------^       |                :
 //	the DNS proxy --> [Learner] ---^       '--> [Proxy]: layer 7 rules, before rows have their numbers
@@ -11,11 +11,11 @@
 //
 //   - The creation of an endpoint is answered when its policy is in the datapath, so its first packet is subject to it. So is a change of
 //     labels, and so is a change of policies.
-//   - What cannot be written is refused, and what was in force before stays in force. What must not be refused (an endpoint that is
-//     gone, a new address of the node) is tried again, with pauses that grow. Meanwhile status, health, metrics and the endpoint say so.
+//   - A change that cannot be written is tried again, with pauses that grow; until then the earlier policies are in force, and status, health, metrics and the endpoint
+//     say so. Policies that would not fit are refused (a file's), or denied by a substitute (the Kubernetes API's).
 //   - After a start nothing is written before all endpoints are restored, and then all at once: what the previous agent has written
 //     stays in force until then. An endpoint that the manager holds keeps its policy, too.
-//   - No row sends a connection to the proxy with rules that it does not have. While the proxy does not answer, only changes wait that need it to.
+//   - No row sends a connection to the proxy with rules that it does not have: until then the row denies.
 //   - Who has asked for a name gets the answer when its addresses are in the datapath. They outlive the agent: the first write after a start has them.
 //   - What is in audit (a policy, an endpoint, the node) is not in the datapath: Evaluate and explain say what it would decide.
 //   - Whoever compares the kernel with the engine does so when nothing is being written.
