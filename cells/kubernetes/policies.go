@@ -95,6 +95,16 @@ func (p *policyWatch) follow(ctx context.Context, k policyKind) {
 		return
 	}
 	source := watch.Raw[[]byte]{Client: client, Resource: k.Resource, Slim: func(_ metav1.ObjectMeta, object []byte) []byte { return slimPolicy(k, object) }}
+	if k.crd {
+		select {
+		case <-p.crds.Synced():
+		case <-ctx.Done():
+			return
+		}
+	}
+	if there, _, _ := p.lookup(k); !there {
+		policyHandler{p, k, ctx}.Replace(nil) // an earlier agent may have kept some
+	}
 	for p.await(ctx, k, true) {
 		loop := watch.New(k.Resource, source, policyHandler{p, k, ctx}, p.log)
 		p.setLoop(k, loop)
@@ -116,12 +126,17 @@ func (p *policyWatch) follow(ctx context.Context, k policyKind) {
 	}
 }
 
+// lookup reports whether the API server has the kind, and its loop, if there is one. changed is closed when either changes.
+func (p *policyWatch) lookup(k policyKind) (there bool, loop *watch.Loop[[]byte], changed <-chan struct{}) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return !k.crd || p.present[k.Resource+"."+k.Group], p.loops[k.Resource], p.changed
+}
+
 // await returns when the kind is there, or is not; it reports false when ctx has ended.
 func (p *policyWatch) await(ctx context.Context, k policyKind, there bool) bool {
 	for {
-		p.mu.Lock()
-		is, changed := !k.crd || p.present[k.Resource+"."+k.Group], p.changed
-		p.mu.Unlock()
+		is, _, changed := p.lookup(k)
 		if is == there {
 			return ctx.Err() == nil
 		}
@@ -150,8 +165,7 @@ func (p *policyWatch) tell() {
 	p.changed = make(chan struct{})
 }
 
-// awaitReady closes ready when the policies of every kind that the API server has were told to the sink. Those of a kind without a CRD end: an earlier agent may have
-// kept some.
+// awaitReady closes ready when the policies of every kind that the API server has were told to the sink.
 func (p *policyWatch) awaitReady(ctx context.Context) {
 	select {
 	case <-p.crds.Synced():
@@ -169,14 +183,11 @@ func (p *policyWatch) awaitReady(ctx context.Context) {
 // awaitKind returns when the policies of a kind were told, or there are none; it reports false when ctx has ended.
 func (p *policyWatch) awaitKind(ctx context.Context, k policyKind) bool {
 	for {
-		p.mu.Lock()
-		loop, changed, there := p.loops[k.Resource], p.changed, !k.crd || p.present[k.Resource+"."+k.Group]
-		p.mu.Unlock()
+		there, loop, changed := p.lookup(k)
 		var synced, absent <-chan struct{}
 		switch {
 		case !there && loop == nil:
-			policyHandler{p, k, ctx}.Replace(nil)
-			return ctx.Err() == nil
+			return true
 		case loop != nil:
 			synced, absent = loop.Synced(), loop.Absent()
 		}
