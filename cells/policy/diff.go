@@ -72,7 +72,7 @@ func (p *Policies) Diff(ctx context.Context, endpoints endpointmanager.Lookup, f
 		return d, fmt.Errorf("wait for other comparisons of policies: %w", ctx.Err())
 	}
 	seen, since := flows.Recent()
-	e := p.view.copyEngine()
+	e := p.view.copyEngine(false)
 	now := evaluateAll(e, seen)
 	var rules []model.DNSRule
 	for _, one := range proposed {
@@ -101,15 +101,15 @@ func sameVerdict(x, y engine.Verdict) bool {
 	return x.Egress.SameLayer7(y.Egress) && x.Ingress.SameLayer7(y.Ingress)
 }
 
-// copyEngine returns an engine that knows the same policies and endpoints, none of these in audit.
-func (v *View) copyEngine() *engine.Engine {
+// copyEngine returns an engine that knows the same policies and endpoints. Without audit, none of the endpoints is in audit.
+func (v *View) copyEngine(audit bool) *engine.Engine {
 	v.mu.RLock()
 	u, config := v.everything(), v.config
 	v.mu.RUnlock()
 	for i := range u.SetEndpoints {
-		u.SetEndpoints[i].Audit = false
+		u.SetEndpoints[i].Audit = audit && u.SetEndpoints[i].Audit
 	}
-	config.Audit = false
+	config.Audit = audit && config.Audit
 	e := engine.New(config)
 	e.Apply(u)
 	return e

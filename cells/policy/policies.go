@@ -265,15 +265,14 @@ func (p *Policies) check(set []manifest.Manifest) error {
 	for _, m := range set {
 		u.SetPolicies = append(u.SetPolicies, m.Policy)
 	}
-	p.view.mu.RLock()
-	all, locals, config := p.view.everything(), maps.Clone(p.view.locals), p.view.config
-	p.view.mu.RUnlock()
-	e := engine.New(config)
-	e.Apply(all)
+	e := p.view.copyEngine(true)
 	if e.Apply(u); e.Exceeded() {
 		return errTooLarge
 	}
-	return p.queue.enforcer.Fits(e, locals)
+	p.view.mu.RLock()
+	locals := maps.Clone(p.view.locals)
+	p.view.mu.RUnlock()
+	return p.queue.enforcer.Fits(e, locals) // which skips an endpoint that has come since
 }
 
 func (p *Policies) file(id model.PolicyID) (manifest.Manifest, bool) {
