@@ -1,6 +1,6 @@
-// Package cluster has the records that the nodes of a cluster share, and the interfaces of what keeps them (package onstore).
+// Package cluster has the records that the nodes of a cluster share, and the interfaces of what keeps them (packages onstore and kubernetes/records).
 //
-//	ipam/multipool, API, CLI --> [Nodes] [Sessions] [Pools] [Blocks] [Info] --> store: embedded (one node), etcd
+//	ipam/multipool, API, CLI --> [Nodes] [Sessions] [Pools] [Blocks] [Info] --> embedded (one node), etcd, the Kubernetes API
 //	node ----------------------> [NodeNetwork] [EndpointGroup] -----------------^
 //
 // Each interface asks for no more than the embedded store, etcd and Kubernetes custom resources can all give:

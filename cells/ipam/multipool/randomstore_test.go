@@ -17,6 +17,7 @@ import (
 	"porin.dev/porin/cells/cluster/clustertest"
 	"porin.dev/porin/cells/cluster/onstore"
 	"porin.dev/porin/cells/ipam/multipool"
+	"porin.dev/porin/cells/kubernetes/records/recordstest"
 	"porin.dev/porin/cells/store"
 	"porin.dev/porin/cells/store/storetest"
 	"porin.dev/porin/cells/store/storetest/etcdtest"
@@ -94,6 +95,16 @@ func etcdBacking(t *testing.T) *backing {
 		Backend: onstore.New(s), every: 4000,
 		save: func() { server.Save(t) }, restore: func() { server.SetBack(t) }, wipe: func() { server.Wipe(t) },
 		compact: func() { server.Compact(t) },
+	}
+}
+
+func kubernetesBacking(t *testing.T) *backing {
+	server, b := recordstest.Start(t)
+	empty := server.Backup()
+	backup := empty
+	return &backing{
+		Backend: b, every: 4000,
+		save: func() { backup = server.Backup() }, restore: func() { server.Restore(backup, 0) }, wipe: func() { server.Restore(empty, 0) }, compact: server.Compact,
 	}
 }
 

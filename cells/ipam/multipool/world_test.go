@@ -21,6 +21,7 @@ import (
 	"porin.dev/porin/cells/cluster/clustertest"
 	"porin.dev/porin/cells/cluster/onstore"
 	"porin.dev/porin/cells/ipam/multipool"
+	"porin.dev/porin/cells/kubernetes/records/recordstest"
 	"porin.dev/porin/cells/store/storetest"
 	"porin.dev/porin/cells/store/storetest/etcdtest"
 	"porin.dev/porin/internal/boottime"
@@ -78,6 +79,10 @@ func newWorld(t *testing.T, b cluster.Backend) *world {
 func each(t *testing.T, test func(t *testing.T, b cluster.Backend)) {
 	t.Run("embedded", func(t *testing.T) { test(t, onstore.New(storetest.New(t))) })
 	t.Run("etcd", func(t *testing.T) { test(t, onstore.New(storetest.Open(t, etcdtest.Start(t, nil).Config()))) })
+	t.Run("kubernetes", func(t *testing.T) {
+		_, b := recordstest.Start(t)
+		test(t, b)
+	})
 	t.Run("strict", func(t *testing.T) { test(t, strict(t)) })
 }
 

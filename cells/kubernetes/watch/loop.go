@@ -172,25 +172,28 @@ func (l *Loop[T]) follow(ctx context.Context, version string) (last string, err 
 // list gives the handler the whole kind. A list whose pages end in the middle, as when the server has compacted their version,
 // begins again.
 func (l *Loop[T]) list(ctx context.Context) (version string, err error) {
-	objects := map[Key]Object[T]{}
-	for next := ""; ; {
+	pages, byPage := l.handler.(PageHandler[T])
+	objects, known := map[Key]Object[T]{}, map[Key]struct{}{}
+	for next, more := "", true; more; {
 		page, err := l.page(ctx, metav1.ListOptions{Limit: pageSize, Continue: next})
 		if err != nil {
 			return "", fmt.Errorf("list %s: %w", l.kind, err)
 		}
+		first := next == ""
+		version, next, more = page.Version, page.Continue, page.Continue != ""
 		for _, object := range page.Objects {
-			objects[object.Key] = object
+			known[object.Key] = struct{}{}
+			if !byPage {
+				objects[object.Key] = object
+			}
 		}
-		if next = page.Continue; next == "" {
-			version = page.Version
-			break
+		if byPage {
+			pages.Page(page.Objects, first, more)
 		}
 	}
-	known := make(map[Key]struct{}, len(objects))
-	for key := range objects {
-		known[key] = struct{}{}
+	if !byPage {
+		l.handler.Replace(objects)
 	}
-	l.handler.Replace(objects)
 	l.relist = time.Now().Add(minRelist + rand.N(minRelist))
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -16,6 +16,7 @@ import (
 type Raw[T any] struct {
 	Client   rest.Interface // for JSON
 	Resource string
+	Selector string // of fields; empty is every object
 	// Slim takes the needed part of an object. It reports unreadable objects itself: one object must not end the watch of all.
 	Slim func(metadata metav1.ObjectMeta, object []byte) T
 }
@@ -23,6 +24,7 @@ type Raw[T any] struct {
 var _ Source[struct{}] = Raw[struct{}]{}
 
 func (s Raw[T]) request(options metav1.ListOptions) *rest.Request {
+	options.FieldSelector = s.Selector
 	return s.Client.Get().Resource(s.Resource).VersionedParams(&options, metav1.ParameterCodec).MaxRetries(0).SetHeader("Accept", "application/json")
 }
 

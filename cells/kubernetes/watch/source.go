@@ -54,3 +54,9 @@ type Handler[T any] interface {
 	// Delete has the last state of an object.
 	Delete(object Object[T])
 }
+
+// PageHandler is a [Handler] that gets a list page by page in the place of Replace, so that the list is in memory at no moment. A first page
+// after one that has more to come begins the list again.
+type PageHandler[T any] interface {
+	Page(objects []Object[T], first, more bool)
+}
