@@ -23,10 +23,10 @@ import (
 	"porin.dev/porin/internal/task"
 )
 
-// Module is the kubernetes cell of the node of that name. It provides [*Pods]. It opens no connection before everything is restored.
+// Module is the kubernetes cell of the node of that name. It provides [*Client] and [*Pods]. It opens no connection before everything is restored.
 func Module(cfg Config, node string) fx.Option {
 	return cell.Module("kubernetes",
-		fx.Provide(fx.Private, func(lc fx.Lifecycle) (*Client, error) {
+		fx.Provide(func(lc fx.Lifecycle) (*Client, error) {
 			client, err := NewClient(cfg)
 			if err == nil {
 				lc.Append(fx.StopHook(client.Close))

@@ -11,8 +11,9 @@ import (
 
 // The backends there are.
 const (
-	BackendEmbedded = "embedded" // a file of this node
-	BackendEtcd     = "etcd"
+	BackendEmbedded   = "embedded" // a file of this node
+	BackendEtcd       = "etcd"
+	BackendKubernetes = "kubernetes" // records at the API server: package kubernetes/records, not this one
 )
 
 // Config says where the cluster's state is.
@@ -32,7 +33,7 @@ func DefaultConfig() Config {
 
 // Flags adds the flags of the cell.
 func (c *Config) Flags(fs *pflag.FlagSet) {
-	fs.StringVar(&c.Backend, "store", c.Backend, "where the cluster's state is: embedded (a file of this node) or etcd")
+	fs.StringVar(&c.Backend, "store", c.Backend, "where the cluster's state is: embedded (a file of this node), kubernetes (records at the API server; want --kubeconfig, or a pod with a service account) or etcd")
 	fs.StringVar(&c.Dir, "store-dir", c.Dir, "`folder` on a disk for what outlives the boot: reservations and policies; in multi-pool the node's key and checkpoints; the embedded store")
 	c.Etcd.flags(fs)
 }
@@ -47,7 +48,7 @@ func (c Config) Validate() error {
 
 func (c Config) validateBackend() error {
 	switch c.Backend {
-	case BackendEmbedded:
+	case BackendEmbedded, BackendKubernetes:
 		var errs []error
 		if !filepath.IsAbs(c.Dir) {
 			errs = append(errs, fmt.Errorf("store-dir %q: want an absolute path, such as /var/lib/porin", c.Dir))
@@ -58,10 +59,8 @@ func (c Config) validateBackend() error {
 		return errors.Join(errs...)
 	case BackendEtcd:
 		return c.Etcd.Validate()
-	case "kubernetes":
-		return errors.New("store kubernetes: not in this version: want embedded or etcd")
 	}
-	return fmt.Errorf("store %q: want embedded or etcd", c.Backend)
+	return fmt.Errorf("store %q: want embedded, kubernetes or etcd", c.Backend)
 }
 
 func (c Config) path() string { return filepath.Join(c.Dir, "store.db") }

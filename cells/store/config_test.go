@@ -14,10 +14,9 @@ func TestFlags(t *testing.T) {
 	for line, want := range map[string]string{
 		"":                   "",
 		"--store embedded":   "",
-		"--store kubernetes": "not in this version",
 		"--store-dir /data":  "",
 		"--store-dir data":   "store-dir \"data\": want an absolute path",
-		"--store consul":     "want embedded or etcd",
+		"--store consul":     "want embedded, kubernetes or etcd",
 		"--store etcd":       "want one URL or more",
 		secure:               "",
 		secure + "--store-etcd-ca /ca --store-etcd-cert /c --store-etcd-key /k --store-etcd-username u --store-etcd-password-file /p": "",

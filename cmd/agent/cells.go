@@ -130,7 +130,12 @@ func clusterStore(cfg Config) fx.Option {
 	if !cfg.hasStore() {
 		return fx.Options(leftOut[cluster.Backend](), leftOut[*cache.Cache](), leftOut[policy.RemoteSource]())
 	}
-	all := []fx.Option{store.Module(cfg.Store), fx.Provide(onstore.New, admin.NewNodes), server.Provide(adminapi.NewNodeRoutes), endpoints.Module()}
+	all := []fx.Option{fx.Provide(admin.NewNodes), server.Provide(adminapi.NewNodeRoutes), endpoints.Module()}
+	if cfg.Store.Backend == store.BackendKubernetes {
+		all = append(all, fx.Provide(kubernetes.NewBackend))
+	} else {
+		all = append(all, store.Module(cfg.Store), fx.Provide(onstore.New))
+	}
 	if cfg.Store.Backend == store.BackendEmbedded { // which is never away
 		all = append(all, leftOut[*cache.Cache]())
 	} else {

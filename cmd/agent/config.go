@@ -188,7 +188,7 @@ func (c Config) Validate() error {
 	if ttl := c.EndpointManager.TombstoneTTL; c.IPAM.Quarantine > ttl {
 		errs = append(errs, fmt.Errorf("ipam-quarantine %s: want at most %s, which is how long a restarted agent knows of a release", c.IPAM.Quarantine, ttl))
 	}
-	if !filepath.IsAbs(c.Store.Dir) && (c.IPAM.Mode != ipam.ModeMultiPool || c.Store.Backend != store.BackendEmbedded) { // which says so itself
+	if !filepath.IsAbs(c.Store.Dir) && (c.IPAM.Mode != ipam.ModeMultiPool || c.Store.Backend == store.BackendEtcd) { // the others say so themselves
 		errs = append(errs, fmt.Errorf("store-dir %q: want an absolute path, such as /var/lib/porin", c.Store.Dir))
 	}
 	if c.IPAM.Mode == ipam.ModeMultiPool {
@@ -196,6 +196,9 @@ func (c Config) Validate() error {
 	}
 	if c.hasStore() || len(c.Store.Etcd.Endpoints) > 0 {
 		errs = append(errs, c.Store.Validate())
+	}
+	if c.Store.Backend == store.BackendKubernetes && !c.Kubernetes.Enabled() {
+		errs = append(errs, errors.New("store kubernetes: want --kubeconfig, or a pod with a service account, and --kubernetes auto"))
 	}
 	if c.IPAM.Mode != ipam.ModeMultiPool && len(c.NodeLabels) > 0 {
 		errs = append(errs, fmt.Errorf("node-labels: of no effect in mode %s, which has no pools", c.IPAM.Mode))

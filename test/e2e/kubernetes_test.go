@@ -18,6 +18,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"porin.dev/porin/cells/kubernetes/kubernetestest"
+	"porin.dev/porin/cells/kubernetes/records/recordstest"
 	"porin.dev/porin/internal/testutil"
 )
 
@@ -43,16 +44,23 @@ func newAPIServer(t *testing.T, node *testutil.Node) *apiServer {
 	core := func(resource, kind string, namespaced bool) kubernetestest.Resource {
 		return kubernetestest.Resource{GroupVersionResource: corev1.SchemeGroupVersion.WithResource(resource), Kind: kind, Namespaced: namespaced}
 	}
-	s := &apiServer{
-		Server: kubernetestest.New(scheme, core("pods", "Pod", true), core("namespaces", "Namespace", false),
-			kubernetestest.Resource{GroupVersionResource: schema.GroupVersionResource{Group: "networking.k8s.io", Version: "v1", Resource: "networkpolicies"}, Kind: "NetworkPolicy", Namespaced: true},
-			kubernetestest.Resource{GroupVersionResource: schema.GroupVersionResource{Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions"}, Kind: "CustomResourceDefinition"},
-		), t: t, node: node, addr: "127.0.0.1:0",
-	}
-	s.listen()
-	t.Cleanup(s.stop)
-	s.flags = []string{"--kubeconfig=" + kubernetestest.Kubeconfig(t, "http://"+s.addr)}
-	return s
+	resources := append(recordstest.Resources(), core("pods", "Pod", true), core("namespaces", "Namespace", false),
+		kubernetestest.Resource{GroupVersionResource: schema.GroupVersionResource{Group: "networking.k8s.io", Version: "v1", Resource: "networkpolicies"}, Kind: "NetworkPolicy", Namespaced: true},
+		kubernetestest.Resource{GroupVersionResource: schema.GroupVersionResource{Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions"}, Kind: "CustomResourceDefinition"},
+	)
+	server := kubernetestest.New(scheme, resources...)
+	server.Put(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "kube-system"}})
+	return (&apiServer{Server: server, t: t}).on(node)
+}
+
+// on is the same API in the namespace of a node.
+func (s *apiServer) on(node *testutil.Node) *apiServer {
+	s.t.Helper()
+	o := &apiServer{Server: s.Server, t: s.t, node: node, addr: "127.0.0.1:0"}
+	o.listen()
+	o.t.Cleanup(o.stop)
+	o.flags = []string{"--kubeconfig=" + kubernetestest.Kubeconfig(o.t, "http://"+o.addr)}
+	return o
 }
 
 // listen begins to serve, at the same address as before.
