@@ -7,7 +7,6 @@ import (
 
 	"go.uber.org/fx"
 	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime"
 
@@ -23,7 +22,8 @@ import (
 	"porin.dev/porin/internal/task"
 )
 
-// Module is the kubernetes cell of the node of that name. It provides [*Client] and [*Pods]. It opens no connection before everything is restored.
+// Module is the kubernetes cell of the node of that name. It provides [*Client], [*Namespaces] and [*Pods]. But for the namespaces
+// it asks for nothing before everything is restored.
 func Module(cfg Config, node string) fx.Option {
 	return cell.Module("kubernetes",
 		fx.Provide(func(lc fx.Lifecycle) (*Client, error) {
@@ -36,14 +36,19 @@ func Module(cfg Config, node string) fx.Option {
 		fx.Provide(fx.Private, func(client *Client, policies *policy.Policies, log *slog.Logger) (*policyWatch, error) {
 			return newPolicyWatch(client, policies, log)
 		}),
-		fx.Provide(fx.Private, func(client *Client, policies *policyWatch, log *slog.Logger) (*watches, error) {
-			return newWatches(client, policies, node, log)
+		fx.Provide(func(lc fx.Lifecycle, client *Client, log *slog.Logger) (*Namespaces, error) {
+			n, err := newNamespaces(client, log)
+			if err == nil {
+				lc.Append(fx.StartStopHook(n.start, n.task.Stop))
+			}
+			return n, err
+		}),
+		fx.Provide(fx.Private, func(client *Client, namespaces *Namespaces, policies *policyWatch, log *slog.Logger) (*watches, error) {
+			return newWatches(client, namespaces, policies, node, log)
 		}),
 		fx.Provide(func(w *watches) *Pods { return w.store }),
 		supervisor.Tasks(func(w *watches, log *slog.Logger) *task.Task { return task.Forever(log, "kubernetes-pods", w.pods.Run) }),
-		supervisor.Tasks(func(w *watches, log *slog.Logger) *task.Task {
-			return task.Forever(log, "kubernetes-namespaces", w.namespaces.Run)
-		}),
+		supervisor.Tasks(func(n *Namespaces) *task.Task { return n.task }),
 		supervisor.Tasks(func(p *policyWatch, log *slog.Logger) *task.Task {
 			return task.Forever(log, "kubernetes-policies", p.run)
 		}),
@@ -65,16 +70,16 @@ type watches struct {
 	client     *Client
 	store      *Pods
 	pods       *watch.Loop[Pod]
-	namespaces *watch.Loop[Namespace]
+	namespaces *Namespaces
 	policies   *policyWatch
 }
 
-func newWatches(client *Client, policies *policyWatch, node string, log *slog.Logger) (*watches, error) {
+func newWatches(client *Client, namespaces *Namespaces, policies *policyWatch, node string, log *slog.Logger) (*watches, error) {
 	core, err := client.Core()
 	if err != nil {
 		return nil, fmt.Errorf("kubernetes: %w", err)
 	}
-	store := newPods(policies.ready, func(ctx context.Context, key watch.Key) (*corev1.Pod, error) {
+	store := newPods(namespaces, policies.ready, func(ctx context.Context, key watch.Key) (*corev1.Pod, error) {
 		pod := &corev1.Pod{}
 		return pod, core.Get().Namespace(key.Namespace).Resource("pods").Name(key.Name).MaxRetries(0).Do(ctx).Into(pod)
 	})
@@ -89,31 +94,20 @@ func newWatches(client *Client, policies *policyWatch, node string, log *slog.Lo
 			return slimPod(pod), nil
 		},
 	}
-	namespaces := watch.Typed[Namespace]{
-		Client: core, Resource: "namespaces", Metadata: true,
-		NewList: func() runtime.Object { return &metav1.PartialObjectMetadataList{} },
-		Slim: func(object runtime.Object) (Namespace, error) {
-			metadata, ok := object.(*metav1.PartialObjectMetadata)
-			if !ok {
-				return Namespace{}, fmt.Errorf("the server sent %T, want metadata", object)
-			}
-			return slimNamespace(metadata.ObjectMeta), nil
-		},
-	}
 	w := &watches{
 		client: client, store: store, policies: policies,
 		pods:       watch.New("pods", pods, podHandler{store}, log),
-		namespaces: watch.New("namespaces", namespaces, namespaceHandler{store}, log),
+		namespaces: namespaces,
 	}
 	store.why = policies.why
 	store.hurry = func() {
 		w.pods.Hurry()
-		w.namespaces.Hurry()
+		w.namespaces.loop.Hurry()
 		policies.hurry()
 	}
 	return w, nil
 }
 
 func (w *watches) states() []watch.State {
-	return append([]watch.State{w.pods.State(), w.namespaces.State()}, w.policies.states()...)
+	return append([]watch.State{w.pods.State(), w.namespaces.loop.State()}, w.policies.states()...)
 }

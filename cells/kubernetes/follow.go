@@ -32,10 +32,16 @@ type follower struct {
 // run changes endpoints until ctx ends.
 func (f *follower) run(ctx context.Context) error {
 	pauses := map[watch.Key]time.Duration{} // of pods whose last change failed
+	var seen map[string]Namespace
 	for {
+		namespaces, changed := f.pods.namespaces.all.Get()
+		f.pods.markNamespaces(seen, namespaces)
+		seen = namespaces
 		select {
 		case <-ctx.Done():
 			return nil
+		case <-changed:
+			continue
 		case <-f.pods.wake:
 		}
 		for _, key := range f.pods.takeDirty() {

@@ -19,11 +19,11 @@ var _ ipam.PoolSource = namespacePools{}
 
 // PoolFor implements [ipam.PoolSource]. While the API server is away and the namespace is not known, it is the pool of the pod's earlier attachment.
 func (p namespacePools) PoolFor(spec endpoint.Spec) (pool, otherwise string) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
 	otherwise = fmt.Sprintf("correct the annotation %s of namespace %s", poolAnnotation, spec.Pod.Namespace)
-	if namespace, ok := p.namespaces[spec.Pod.Namespace]; ok {
+	if namespace, ok := p.namespace(spec.Pod.Namespace); ok {
 		return namespace.Annotations[poolAnnotation], otherwise
 	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
 	return p.attached[types.UID(spec.Pod.UID)].pool, otherwise
 }

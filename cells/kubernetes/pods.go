@@ -12,7 +12,6 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	v1 "porin.dev/porin/api/v1"
@@ -91,14 +90,7 @@ func cloneMap(m map[string]string) map[string]string {
 	return copied
 }
 
-// Namespace is what is kept of a namespace.
-type Namespace struct {
-	Labels      map[string]string
-	Annotations map[string]string
-}
-
-// Pods are the pods of this node, and the namespaces of the cluster. It is the handler of two watches, and may be used by several
-// goroutines.
+// Pods are the pods of this node, in their namespaces. It may be used by several goroutines.
 type Pods struct {
 	// read reads one pod from the API server.
 	read func(ctx context.Context, key watch.Key) (*corev1.Pod, error)
@@ -107,18 +99,19 @@ type Pods struct {
 	why      func() error // why they are not, if that is known
 	hurry    func()       // ends the pauses of all watches
 
-	mu         sync.Mutex // guards the fields below
-	pods       map[watch.Key]Pod
-	namespaces map[string]Namespace
-	changed    chan struct{} // closed at the next change
-	dirty      map[watch.Key]struct{}
-	attached   map[types.UID]attached
-	wake       chan struct{} // holds a token while dirty has something
+	namespaces *Namespaces
+
+	mu       sync.Mutex // guards the fields below
+	pods     map[watch.Key]Pod
+	changed  chan struct{} // closed at the next change
+	dirty    map[watch.Key]struct{}
+	attached map[types.UID]attached
+	wake     chan struct{} // holds a token while dirty has something
 }
 
-func newPods(policies <-chan struct{}, read func(ctx context.Context, key watch.Key) (*corev1.Pod, error)) *Pods {
+func newPods(namespaces *Namespaces, policies <-chan struct{}, read func(ctx context.Context, key watch.Key) (*corev1.Pod, error)) *Pods {
 	return &Pods{
-		read: read, policies: policies, why: func() error { return nil }, hurry: func() {}, pods: map[watch.Key]Pod{}, namespaces: map[string]Namespace{}, changed: make(chan struct{}), dirty: map[watch.Key]struct{}{},
+		read: read, policies: policies, why: func() error { return nil }, hurry: func() {}, namespaces: namespaces, pods: map[watch.Key]Pod{}, changed: make(chan struct{}), dirty: map[watch.Key]struct{}{},
 		attached: map[types.UID]attached{}, wake: make(chan struct{}, 1),
 	}
 }
@@ -145,12 +138,14 @@ func (p *Pods) Metadata(ctx context.Context, pod endpoint.Pod) (endpoint.Metadat
 		return endpoint.Metadata{}, fmt.Errorf("wait for the policies of the API server: %w", ctx.Err())
 	}
 	for {
+		_, namespaces := p.namespaces.all.Get()
 		metadata, changed, ok := p.known(key, types.UID(pod.UID))
 		if ok {
 			return metadata, nil
 		}
 		select {
 		case <-changed:
+		case <-namespaces:
 		case <-late.C:
 			return p.ask(ctx, key, types.UID(pod.UID))
 		case <-ctx.Done():
@@ -175,7 +170,7 @@ func (p *Pods) known(key watch.Key, uid types.UID) (m endpoint.Metadata, changed
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	pod, known := p.pods[key]
-	namespace, knownNamespace := p.namespaces[key.Namespace]
+	namespace, knownNamespace := p.namespace(key.Namespace)
 	if !known || !knownNamespace || (uid != "" && pod.UID != uid) {
 		return m, p.changed, false
 	}
@@ -202,9 +197,7 @@ func (p *Pods) ask(ctx context.Context, key watch.Key, uid types.UID) (endpoint.
 	if uid != "" && pod.UID != uid {
 		return endpoint.Metadata{}, fault.Wrap(fault.Unavailable, fmt.Errorf("pod %s with UID %s was replaced by one with UID %s", key, uid, pod.UID))
 	}
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	namespace, ok := p.namespaces[key.Namespace]
+	namespace, ok := p.namespace(key.Namespace)
 	if !ok {
 		return endpoint.Metadata{}, fault.Wrap(fault.Unavailable, fmt.Errorf("the labels of namespace %s are not known (yet)", key.Namespace))
 	}
@@ -284,43 +277,20 @@ func (p podHandler) Delete(object watch.Object[Pod]) {
 	delete(p.pods, object.Key)
 }
 
-// namespaceHandler is the handler of the watch of namespaces.
-type namespaceHandler struct{ *Pods }
-
-// Replace implements [watch.Handler].
-func (p namespaceHandler) Replace(objects map[watch.Key]watch.Object[Namespace]) {
+// markNamespaces marks the pods of namespaces whose labels differ.
+func (p *Pods) markNamespaces(before, now map[string]Namespace) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.namespaces = make(map[string]Namespace, len(objects))
-	for key, object := range objects {
-		p.namespaces[key.Name] = object.Value
-	}
 	for key := range p.pods {
-		p.markLocked(key)
-	}
-	p.changedLocked()
-}
-
-// Update implements [watch.Handler].
-func (p namespaceHandler) Update(object watch.Object[Namespace]) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.namespaces[object.Key.Name] = object.Value
-	for key := range p.pods {
-		if key.Namespace == object.Key.Name {
+		if !maps.Equal(before[key.Namespace].Labels, now[key.Namespace].Labels) {
 			p.markLocked(key)
 		}
 	}
-	p.changedLocked()
 }
 
-// Delete implements [watch.Handler]. The pods of a namespace are deleted before it is.
-func (p namespaceHandler) Delete(object watch.Object[Namespace]) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	delete(p.namespaces, object.Key.Name)
-}
-
-func slimNamespace(m metav1.ObjectMeta) Namespace {
-	return Namespace{Labels: cloneMap(m.Labels), Annotations: ownAnnotations(m.Annotations)}
+// namespace returns false for a namespace that is not known (yet).
+func (p *Pods) namespace(name string) (Namespace, bool) {
+	all, _ := p.namespaces.all.Get()
+	namespace, ok := all[name]
+	return namespace, ok
 }

@@ -40,7 +40,7 @@ func (p *Pods) tell(pod *corev1.Pod) {
 }
 
 func (p *Pods) tellNamespace(labels map[string]string) {
-	namespaceHandler{p}.Update(watch.Object[Namespace]{Key: watch.Key{Name: "shop"}, Value: Namespace{Labels: labels}})
+	p.namespaces.Update(watch.Object[Namespace]{Key: watch.Key{Name: "shop"}, Value: Namespace{Labels: labels}})
 }
 
 // asked counts reads of the API server, which answers with a pod or an error.
@@ -75,7 +75,7 @@ func TestMetadata(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				read, requests := asked(row.answer, row.err)
-				pods := newPods(known, read)
+				pods := newPods(&Namespaces{}, known, read)
 				pods.tellNamespace(map[string]string{"team": "shop"})
 				if row.known != nil {
 					pods.tell(row.known)
@@ -106,7 +106,7 @@ func TestMetadata(t *testing.T) {
 func TestMetadataOfEarlierAttachment(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		read, _ := asked(nil, errors.New("refused"))
-		pods := newPods(known, read)
+		pods := newPods(&Namespaces{}, known, read)
 		pod := endpoint.Pod{Namespace: "shop", Name: "web", UID: "u2"}
 		ep := endpoint.Endpoint{Spec: endpoint.Spec{Pod: pod}, Metadata: `{"labels":{"app":"web"}}`}
 		listener{pods}.EndpointRestored(ep)
@@ -127,7 +127,7 @@ func TestMetadataOfEarlierAttachment(t *testing.T) {
 func TestMetadataNamespaceUnknown(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		read, _ := asked(podObject("u2", "web"), nil)
-		pods := newPods(known, read)
+		pods := newPods(&Namespaces{}, known, read)
 		pods.tell(podObject("u2", "web"))
 		if _, err := pods.Metadata(t.Context(), endpoint.Pod{Namespace: "shop", Name: "web", UID: "u2"}); fault.KindOf(err) != fault.Unavailable {
 			t.Errorf("error %v, want unavailable", err)
@@ -194,7 +194,7 @@ func (m *manager) Get(endpoint.Ref) (endpoint.Endpoint, error) { return m.ep, ni
 
 func runFollower(t *testing.T, m *manager) (*Pods, context.CancelFunc) {
 	read, _ := asked(nil, errors.New("not asked for"))
-	pods := newPods(known, read)
+	pods := newPods(&Namespaces{}, known, read)
 	m.ep = endpoint.Endpoint{State: endpoint.Ready, Spec: endpoint.Spec{Pod: endpoint.Pod{Namespace: "shop", Name: "web", UID: "u2"}}}
 	ctx, cancel := context.WithCancel(context.Background())
 	f := &follower{pods, m, m, slog.New(slog.DiscardHandler)}
@@ -254,7 +254,7 @@ func TestFollowerOtherUID(t *testing.T) {
 // TestNamespacePool: the pool is the namespace's, and the one of the earlier attachment while the namespace is not known.
 func TestNamespacePool(t *testing.T) {
 	read, _ := asked(nil, errors.New("not asked for"))
-	pods := newPods(known, read)
+	pods := newPods(&Namespaces{}, known, read)
 	spec := endpoint.Spec{Pod: endpoint.Pod{Namespace: "shop", Name: "web", UID: "u2"}}
 	check := func(when, want string) {
 		t.Helper()
@@ -267,7 +267,7 @@ func TestNamespacePool(t *testing.T) {
 	check("API server away", "green")
 	pods.tellNamespace(nil)
 	check("no annotation", "")
-	namespaceHandler{pods}.Update(watch.Object[Namespace]{Key: watch.Key{Name: "shop"}, Value: slimNamespace(metav1.ObjectMeta{
+	pods.namespaces.Update(watch.Object[Namespace]{Key: watch.Key{Name: "shop"}, Value: slimNamespace(metav1.ObjectMeta{
 		Annotations: map[string]string{poolAnnotation: "blue", "kubectl.kubernetes.io/last-applied-configuration": "{}"},
 	})})
 	check("annotation", "blue")
@@ -276,7 +276,7 @@ func TestNamespacePool(t *testing.T) {
 // TestUnattached: pods that run with a network of their own, and that have no endpoint.
 func TestUnattached(t *testing.T) {
 	read, _ := asked(nil, errors.New("not asked for"))
-	pods := newPods(known, read)
+	pods := newPods(&Namespaces{}, known, read)
 	now := metav1.Now()
 	for name, change := range map[string]func(*corev1.Pod){
 		"attached": func(*corev1.Pod) {},
@@ -334,7 +334,7 @@ func TestMetadataAwaitsPolicies(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				read, _ := asked(podObject("u2", "web"), nil)
 				policies := make(chan struct{})
-				pods := newPods(policies, read)
+				pods := newPods(&Namespaces{}, policies, read)
 				pods.why = func() error { return errors.New("networkpolicies is forbidden") }
 				pods.tellNamespace(nil)
 				pods.tell(podObject("u2", "web"))

@@ -12,13 +12,13 @@ import (
 func TestFlags(t *testing.T) {
 	const secure = "--store etcd --store-etcd-endpoints https://192.0.2.1:2379,https://[2001:db8::1]:2379 "
 	for line, want := range map[string]string{
-		"":                   "",
-		"--store embedded":   "",
-		"--store-dir /data":  "",
-		"--store-dir data":   "store-dir \"data\": want an absolute path",
-		"--store consul":     "want embedded, kubernetes or etcd",
-		"--store etcd":       "want one URL or more",
-		secure:               "",
+		"":                  "",
+		"--store embedded":  "",
+		"--store-dir /data": "",
+		"--store-dir data":  "store-dir \"data\": want an absolute path",
+		"--store consul":    "want embedded, kubernetes or etcd",
+		"--store etcd":      "want one URL or more",
+		secure:              "",
 		secure + "--store-etcd-ca /ca --store-etcd-cert /c --store-etcd-key /k --store-etcd-username u --store-etcd-password-file /p": "",
 		secure + "--store-etcd-cert /c":                                      "store-etcd-cert, store-etcd-key: want both or none",
 		secure + "--store-etcd-username u":                                   "store-etcd-username, store-etcd-password-file: want both or none",

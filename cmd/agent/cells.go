@@ -132,9 +132,9 @@ func clusterStore(cfg Config) fx.Option {
 	}
 	all := []fx.Option{fx.Provide(admin.NewNodes), server.Provide(adminapi.NewNodeRoutes), endpoints.Module()}
 	if cfg.Store.Backend == store.BackendKubernetes {
-		all = append(all, fx.Provide(kubernetes.NewBackend))
+		all = append(all, fx.Provide(kubernetes.NewBackend, func(n *kubernetes.Namespaces) endpoints.Namespaces { return n }))
 	} else {
-		all = append(all, store.Module(cfg.Store), fx.Provide(onstore.New))
+		all = append(all, store.Module(cfg.Store), fx.Provide(onstore.New), leftOut[endpoints.Namespaces]())
 	}
 	if cfg.Store.Backend == store.BackendEmbedded { // which is never away
 		all = append(all, leftOut[*cache.Cache]())

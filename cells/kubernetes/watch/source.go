@@ -55,8 +55,8 @@ type Handler[T any] interface {
 	Delete(object Object[T])
 }
 
-// PageHandler is a [Handler] that gets a list page by page in the place of Replace, so that the list is in memory at no moment. A first page
-// after one that has more to come begins the list again.
+// PageHandler is a [Handler] that gets a list page by page in the place of Replace, so that the list is in memory at no moment. A page with
+// first begins the list again, also after a page with more.
 type PageHandler[T any] interface {
 	Page(objects []Object[T], first, more bool)
 }

@@ -46,7 +46,9 @@ type Cache struct {
 type pending struct {
 	networks  changes[cluster.NodeNetwork]
 	endpoints changes[cluster.EndpointGroup]
-	updatedAt time.Time // zero when there is nothing
+	// namespaces are the labels of all namespaces; nil when they are as in the file.
+	namespaces map[string]map[string]string
+	updatedAt  time.Time // zero when there is nothing
 }
 
 // New returns the cache in a folder. It opens nothing before something is noted or asked for.
@@ -87,6 +89,16 @@ func (c *Cache) RecordEndpoints(change cluster.Change[cluster.EndpointGroup]) {
 	}
 }
 
+// RecordNamespaces records the labels of all namespaces, where groups do not have them. The caller does not change them any more.
+func (c *Cache) RecordNamespaces(labels map[string]map[string]string) {
+	if c != nil {
+		c.record(func(p *pending) error {
+			p.namespaces = labels
+			return nil
+		})
+	}
+}
+
 func (c *Cache) record(add func(*pending) error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -109,16 +121,21 @@ func (c *Cache) Networks() (all []cluster.NodeNetwork, of Origin, asOf time.Time
 	return all, h.Origin, h.UpdatedAt
 }
 
-// Endpoints returns the groups that there were, as Networks does.
-func (c *Cache) Endpoints() (all []cluster.EndpointGroup, asOf time.Time) {
+// Endpoints returns the groups, and the labels of namespaces, that there were, as Networks does.
+func (c *Cache) Endpoints() (all []cluster.EndpointGroup, namespaces map[string]map[string]string, asOf time.Time) {
 	h := c.read(func(tx *bbolt.Tx) (err error) {
-		all, err = readAll(tx.Bucket(endpointsBucket), cluster.EndpointGroup.Validate)
+		if all, err = readAll(tx.Bucket(endpointsBucket), cluster.EndpointGroup.Validate); err != nil {
+			return err
+		}
+		if text := tx.Bucket(headerBucket).Get(namespacesKey); text != nil {
+			err = decode(text, &namespaces)
+		}
 		return err
 	})
 	if h.UpdatedAt.IsZero() {
-		return nil, h.UpdatedAt
+		return nil, nil, h.UpdatedAt
 	}
-	return all, h.UpdatedAt
+	return all, namespaces, h.UpdatedAt
 }
 
 // read returns the zero header when there is nothing that can be used.
@@ -180,14 +197,17 @@ func (c *Cache) write() error {
 		return nil
 	}
 	origins := maps.Clone(c.origins)
-	p := pending{c.pending.networks.take(), c.pending.endpoints.take(), c.pending.updatedAt}
-	c.pending.updatedAt = time.Time{}
+	p := pending{c.pending.networks.take(), c.pending.endpoints.take(), c.pending.namespaces, c.pending.updatedAt}
+	c.pending.namespaces, c.pending.updatedAt = nil, time.Time{}
 	c.mu.Unlock()
 	if err := c.put(p, *origin, origins); err != nil {
 		c.mu.Lock()
 		defer c.mu.Unlock()
 		p.networks.add(c.pending.networks)
 		p.endpoints.add(c.pending.endpoints)
+		if c.pending.namespaces == nil {
+			c.pending.namespaces = p.namespaces
+		}
 		if c.pending.updatedAt.IsZero() {
 			c.pending.updatedAt = p.updatedAt
 		}
@@ -214,6 +234,11 @@ func (c *Cache) put(p pending, origin Origin, origins map[Origin]bool) error {
 	if err := p.endpoints.write(db, endpointsBucket); err != nil {
 		return err
 	}
+	if p.namespaces != nil {
+		if err := db.Update(func(tx *bbolt.Tx) error { return writeNamespaces(tx, p.namespaces) }); err != nil {
+			return err
+		}
+	}
 	if p.endpoints.pages != nil {
 		return nil // a new file counts when the list is complete
 	}
@@ -231,5 +256,5 @@ func removeOthers(tx *bbolt.Tx, origin Origin, origins map[Origin]bool) error {
 			return err
 		}
 	}
-	return errors.Join(fill(tx), writeHeader(tx, header{Form: form, Origin: origin}))
+	return errors.Join(fill(tx), tx.Bucket(headerBucket).Delete(namespacesKey), writeHeader(tx, header{Form: form, Origin: origin}))
 }

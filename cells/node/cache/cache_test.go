@@ -53,6 +53,7 @@ func write(t *testing.T, dir string, of Origin, networks []cluster.NodeNetwork, 
 	c := open(t, dir)
 	c.RecordNetworks(snapshot(networks...))
 	c.RecordEndpoints(snapshot(groups...))
+	c.RecordNamespaces(map[string]map[string]string{"shop": {"of": of.Recovery}})
 	c.SetOrigin(of)
 	if err := c.Stop(t.Context()); err != nil {
 		t.Fatal(err)
@@ -64,7 +65,7 @@ func wants(t *testing.T, dir, when, want string) {
 	t.Helper()
 	c := open(t, dir)
 	networks, _, _ := c.Networks()
-	groups, _ := c.Endpoints()
+	groups, _, _ := c.Endpoints()
 	var names, pods []string
 	for _, n := range networks {
 		names = append(names, n.Node.Name)
@@ -105,6 +106,9 @@ func TestCache(t *testing.T) {
 	other.Recovery = "r2"
 	write(t, dir, other, nil, []cluster.EndpointGroup{group("three", 0, "f")})
 	wants(t, dir, "after another recovery", ": f")
+	if _, namespaces, _ := open(t, dir).Endpoints(); namespaces["shop"]["of"] != "r2" {
+		t.Errorf("labels of namespaces %v after another recovery", namespaces)
+	}
 }
 
 // TestCacheOriginChanges: what an agent was told stays when the store's records get another origin while it runs, as when the first node of a
@@ -238,7 +242,7 @@ func TestCacheDamaged(t *testing.T) {
 				t.Fatal(err)
 			}
 			c := open(t, dir)
-			if all, told := c.Endpoints(); len(all) != 0 || !told.IsZero() {
+			if all, _, told := c.Endpoints(); len(all) != 0 || !told.IsZero() {
 				t.Errorf("it has %v", all)
 			}
 			if err := c.Stop(t.Context()); err != nil {

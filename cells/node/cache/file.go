@@ -30,6 +30,7 @@ type header struct {
 
 var (
 	headerKey       = []byte("header")
+	namespacesKey   = []byte("namespaces") // of headerBucket
 	networksBucket  = []byte("networks")
 	endpointsBucket = []byte("endpoints")
 	headerBucket    = []byte("cache")
@@ -71,6 +72,14 @@ func writeHeader(tx *bbolt.Tx, h header) error {
 		return err
 	}
 	return tx.Bucket(headerBucket).Put(headerKey, value)
+}
+
+func writeNamespaces(tx *bbolt.Tx, labels map[string]map[string]string) error {
+	value, err := encode(labels)
+	if err != nil {
+		return err
+	}
+	return tx.Bucket(headerBucket).Put(namespacesKey, value)
 }
 
 // encode returns the value's JSON behind a checksum: bbolt has none.

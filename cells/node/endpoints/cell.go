@@ -18,19 +18,20 @@ import (
 type params struct {
 	fx.In
 
-	Lifecycle fx.Lifecycle
-	Backend   cluster.Backend
-	Node      *node.Node
-	Cache     *cache.Cache
-	Log       *slog.Logger
+	Lifecycle  fx.Lifecycle
+	Backend    cluster.Backend
+	Namespaces Namespaces
+	Node       *node.Node
+	Cache      *cache.Cache
+	Log        *slog.Logger
 }
 
-// Module is the cell. It needs a [cluster.Backend] and a [node.Node], a [cache.Cache], which may be nil, and provides the [policy.RemoteSource].
+// Module is the cell. It needs a [cluster.Backend] and a [node.Node], [Namespaces] and a [cache.Cache], which may be nil, and provides the [policy.RemoteSource].
 func Module() fx.Option {
 	return cell.Module("endpoints",
 		fx.Provide(
 			func(p params) *Follower {
-				f := NewFollower(p.Backend.Endpoints, p.Cache, p.Node.Peers(), p.Log)
+				f := NewFollower(p.Backend.Endpoints, p.Namespaces, p.Cache, p.Node.Peers(), p.Log)
 				p.Lifecycle.Append(fx.StopHook(f.task.Stop))
 				return f
 			},

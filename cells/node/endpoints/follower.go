@@ -16,13 +16,20 @@ import (
 	"porin.dev/porin/internal/task"
 )
 
+// Namespaces are the cluster's namespaces, where each agent watches them itself.
+type Namespaces interface {
+	// Labels returns the labels of each namespace, nil before they are known, and a channel that is closed when there are others.
+	Labels() (labels map[string]map[string]string, changed <-chan struct{})
+}
+
 // Follower tells the policies of the endpoints of other nodes. It is a [policy.RemoteSource].
 type Follower struct {
-	store cluster.Published[cluster.EndpointGroup]
-	cache *cache.Cache // nil without one
-	peers *node.Peers
-	log   *slog.Logger
-	task  *task.Task
+	store      cluster.Published[cluster.EndpointGroup]
+	namespaces Namespaces   // nil: groups have their labels
+	cache      *cache.Cache // nil without one
+	peers      *node.Peers
+	log        *slog.Logger
+	task       *task.Task
 
 	remote     policy.Remote
 	complete   chan struct{}
@@ -39,10 +46,10 @@ type Follower struct {
 
 var _ policy.RemoteSource = (*Follower)(nil)
 
-// NewFollower returns what follows the groups in the store. The cache, which may be nil, has them while the store does not answer after a
-// start. It starts with Begin.
-func NewFollower(store cluster.Published[cluster.EndpointGroup], c *cache.Cache, peers *node.Peers, log *slog.Logger) *Follower {
-	f := &Follower{store: store, cache: c, peers: peers, log: log, complete: make(chan struct{}), state: newState()}
+// NewFollower returns what follows the groups in the store. With namespaces, which may be nil, the labels of namespaces come from there, and
+// are not published. The cache, which may be nil, has all that while the store does not answer after a start. It starts with Begin.
+func NewFollower(store cluster.Published[cluster.EndpointGroup], namespaces Namespaces, c *cache.Cache, peers *node.Peers, log *slog.Logger) *Follower {
+	f := &Follower{store: store, namespaces: namespaces, cache: c, peers: peers, log: log, complete: make(chan struct{}), state: newState(namespaces != nil)}
 	f.task = task.Forever(log, "node-follow-endpoints", f.run)
 	return f
 }
@@ -96,8 +103,9 @@ func (f *Follower) follow(ctx context.Context) error {
 	defer timeout.Stop()
 	expiry := time.NewTicker(holdTime / 3)
 	defer expiry.Stop()
-	var told <-chan struct{} // of the view that the policies were told of
+	var told, joined <-chan struct{} // of the view that the policies were told of, and of the namespaces
 	for {
+		joined = f.joinNamespaces(joined)
 		view, changed := f.peers.View()
 		f.state.setSelf(view.Self.Node)
 		if view.StoreAway {
@@ -107,13 +115,14 @@ func (f *Follower) follow(ctx context.Context) error {
 			f.tell(view, changed != told, listed)
 			told = changed
 		}
-		if f.asked && (view.Ready || view.StoreAway) {
+		if f.asked && (view.Ready || view.StoreAway) && f.state.knowsNamespaces() {
 			f.setComplete()
 		}
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
 		case <-changed:
+		case <-joined:
 		case <-timeout.C:
 			f.useCache()
 		case <-expiry.C:
@@ -128,6 +137,19 @@ func (f *Follower) follow(ctx context.Context) error {
 			f.state.apply(c, time.Now())
 		}
 	}
+}
+
+// joinNamespaces takes the labels of the namespaces if they are others than those with the channel, and returns the channel of these.
+func (f *Follower) joinNamespaces(joined <-chan struct{}) <-chan struct{} {
+	if f.namespaces == nil {
+		return nil
+	}
+	labels, changed := f.namespaces.Labels()
+	if changed != joined && labels != nil {
+		f.state.setNamespaces(labels)
+		f.cache.RecordNamespaces(labels)
+	}
+	return changed
 }
 
 // tell has the policies know what is new.
@@ -174,7 +196,10 @@ func (f *Follower) useCache() {
 		return
 	}
 	f.asked = true
-	groups, told := f.cache.Endpoints()
+	groups, namespaces, told := f.cache.Endpoints()
+	if !f.state.knowsNamespaces() {
+		f.state.setNamespaces(namespaces)
+	}
 	if told.IsZero() {
 		f.log.Warn("the store does not answer: policies that select pods of other nodes let none of them through until it does")
 		return

@@ -22,8 +22,9 @@ type published struct {
 // maxGroupBytes bounds a group: a record of the store has at most 64 KiB.
 const maxGroupBytes = 48 << 10
 
-// publishedOf returns false for an endpoint that other nodes need not know, or whose labels are too large for a group.
-func publishedOf(ep endpoint.Endpoint) (p published, ok bool, err error) {
+// publishedOf returns false for an endpoint that other nodes need not know, or whose labels are too large for a group. With joins, the others know
+// the labels of namespaces themselves.
+func publishedOf(ep endpoint.Endpoint, joins bool) (p published, ok bool, err error) {
 	p.addresses = ep.Addresses.List()
 	if ep.Spec.Kind == endpoint.KindHealth { // its addresses are in the node's record
 		return p, false, nil
@@ -38,6 +39,9 @@ func publishedOf(ep endpoint.Endpoint) (p published, ok bool, err error) {
 	metadata = metadata.ForNamespace(ep.Spec.Pod.Namespace)
 	p.pod = ep.Spec.Pod.Name
 	p.labels = cluster.LabelSet{Namespace: ep.Spec.Pod.Namespace, NamespaceLabels: metadata.NamespaceLabels, Labels: metadata.Labels}
+	if joins {
+		p.labels.NamespaceLabels = nil
+	}
 	for _, port := range metadata.NamedPorts {
 		p.ports = append(p.ports, cluster.PublishedPort{Name: port.Name, Protocol: port.Protocol, Port: port.Port})
 	}

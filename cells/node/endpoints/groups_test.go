@@ -88,7 +88,7 @@ func TestPlanLargeLabels(t *testing.T) {
 	var all []published
 	for i := range 10 {
 		ep.Addresses.IPv4 = ep.Addresses.IPv4.Next()
-		p, ok, err := publishedOf(ep)
+		p, ok, err := publishedOf(ep, false)
 		if !ok || err != nil {
 			t.Fatalf("it is not published: %v", err)
 		}
@@ -111,7 +111,7 @@ func TestPlanLargeLabels(t *testing.T) {
 		labels[fmt.Sprintf("more/%055d", i)] = strings.Repeat("x", 63)
 	}
 	ep.Metadata, _ = (endpoint.Metadata{Labels: labels}).Encode()
-	if p, ok, err := publishedOf(ep); ok || err != nil {
+	if p, ok, err := publishedOf(ep, false); ok || err != nil {
 		t.Errorf("%d bytes of labels are published, which no record can have (%v)", p.size, err)
 	}
 }
@@ -119,7 +119,7 @@ func TestPlanLargeLabels(t *testing.T) {
 // TestNotPublished are endpoints that other nodes learn of otherwise, or not at all.
 func TestNotPublished(t *testing.T) {
 	ep := endpoint.Endpoint{State: endpoint.Ready, Addresses: endpoint.Addresses{IPv4: netip.MustParseAddr("10.0.0.1")}}
-	if _, ok, _ := publishedOf(ep); !ok {
+	if _, ok, _ := publishedOf(ep, false); !ok {
 		t.Error("a pod is not published")
 	}
 	for name, change := range map[string]func(*endpoint.Endpoint){
@@ -129,7 +129,7 @@ func TestNotPublished(t *testing.T) {
 	} {
 		ep := ep
 		change(&ep)
-		if _, ok, _ := publishedOf(ep); ok {
+		if _, ok, _ := publishedOf(ep, false); ok {
 			t.Errorf("%s: it is published", name)
 		}
 	}

@@ -91,7 +91,7 @@ func (p *publisher) write(ctx context.Context, g cluster.EndpointGroup) (err err
 // desired are the endpoints that the others are to know.
 func (p *publisher) desired() (all []published) {
 	for _, ep := range p.endpoints.List() {
-		one, ok, err := publishedOf(ep)
+		one, ok, err := publishedOf(ep, p.follower.namespaces != nil)
 		switch {
 		case ok:
 			all = append(all, one)

@@ -1,6 +1,7 @@
 package endpoints
 
 import (
+	"maps"
 	"net/netip"
 	"reflect"
 	"slices"
@@ -28,6 +29,10 @@ type state struct {
 	list   uint64 // number of a list of the store's
 	// listing says that more pages of the list are to come.
 	listing bool
+	// joins says that groups do not have the labels of namespaces. Then namespaces has them, nil before they are known. Of a namespace that it
+	// does not have, no endpoint counts.
+	joins      bool
+	namespaces map[string]map[string]string
 	// changed are the nodes of which groups have changed since somebody has looked at them.
 	changed map[cluster.NodeID]bool
 }
@@ -71,11 +76,41 @@ type nodeState struct {
 	missing           bool
 }
 
-func newState() *state {
+func newState(joins bool) *state {
 	return &state{
 		groups: map[string]*group{}, dirty: map[string]bool{}, nodes: map[cluster.NodeID]nodeState{},
-		shared: sharedSets{}, changed: map[cluster.NodeID]bool{},
+		joins: joins, shared: sharedSets{}, changed: map[cluster.NodeID]bool{},
 	}
+}
+
+// knowsNamespaces reports whether the labels of namespaces are known.
+func (s *state) knowsNamespaces() bool { return !s.joins || s.namespaces != nil }
+
+// setNamespaces sets the labels of all namespaces. It marks the groups that have endpoints of a changed namespace.
+func (s *state) setNamespaces(all map[string]map[string]string) {
+	was := s.namespaces
+	if s.namespaces = all; all == nil {
+		s.namespaces = map[string]map[string]string{}
+	}
+	changed := func(k known) bool {
+		before, ok := was[k.labels.Namespace]
+		now, stays := s.namespaces[k.labels.Namespace]
+		return ok != stays || !maps.Equal(before, now)
+	}
+	for name, g := range s.groups {
+		if slices.ContainsFunc(g.endpoints, changed) {
+			s.dirty[name] = true
+		}
+	}
+}
+
+// namespaceLabels returns false for a namespace that is not known (yet).
+func (s *state) namespaceLabels(k known) (map[string]string, bool) {
+	if !s.joins {
+		return k.labels.NamespaceLabels, true
+	}
+	labels, ok := s.namespaces[k.labels.Namespace]
+	return labels, ok
 }
 
 // apply notes what a watch has told.
@@ -302,13 +337,14 @@ func (s *state) updateGroup(name string, all bool, change *policy.RemoteChange) 
 	if n, ok := s.nodes[g.node]; ok && g.node != s.self {
 		for _, k := range g.endpoints {
 			addresses := n.own(k.addresses.list())
-			if len(addresses) == 0 {
+			namespace, ok := s.namespaceLabels(k)
+			if len(addresses) == 0 || !ok {
 				continue
 			}
 			key := g.keyOf(k)
 			now[key] = true
 			if all || !slices.ContainsFunc(before, k.equal) {
-				change.Set = append(change.Set, k.endpoint(key, addresses))
+				change.Set = append(change.Set, k.endpoint(key, addresses, namespace))
 			}
 		}
 	}
@@ -343,9 +379,9 @@ func (g *group) keyOf(k known) string {
 }
 
 // endpoint is the endpoint with these of its addresses, as policies know it.
-func (k known) endpoint(key string, addresses []netip.Addr) model.Endpoint {
+func (k known) endpoint(key string, addresses []netip.Addr, namespaceLabels map[string]string) model.Endpoint {
 	return model.Endpoint{
 		Key: key, Name: k.pod, Kind: model.Pod, Addresses: addresses,
-		Namespace: k.labels.Namespace, NamespaceLabels: k.labels.NamespaceLabels, Labels: k.labels.Labels, NamedPorts: k.ports,
+		Namespace: k.labels.Namespace, NamespaceLabels: namespaceLabels, Labels: k.labels.Labels, NamedPorts: k.ports,
 	}
 }

@@ -29,7 +29,7 @@ type learns struct {
 }
 
 func newLearns(peers ...node.Peer) *learns {
-	l := &learns{state: newState(), told: told{map[string]model.Endpoint{}, map[netip.Prefix]bool{}}, now: time.Unix(1000, 0)}
+	l := &learns{state: newState(false), told: told{map[string]model.Endpoint{}, map[netip.Prefix]bool{}}, now: time.Unix(1000, 0)}
 	l.sees(peers...)
 	return l
 }
@@ -210,4 +210,28 @@ func TestGroupsInPages(t *testing.T) {
 	l.wants(t, "a list that began anew", all)
 	l.waits(2 * holdTime)
 	l.wants(t, "long after a list that began anew without the first group", "10.1.0.2 web, 10.1.0.3 web")
+}
+
+// TestJoinNamespaces: where groups do not have the labels of namespaces, pods of a namespace that is not known do not count.
+func TestJoinNamespaces(t *testing.T) {
+	l := &learns{state: newState(true), told: told{map[string]model.Endpoint{}, map[netip.Prefix]bool{}}, now: time.Unix(1000, 0)}
+	l.sees(peer("one", "10.1.0.0/24"))
+	g := groupOfPods("one", 0, "10.1.0.1 web")
+	g.LabelSets[0].NamespaceLabels = map[string]string{"team": "what a node says"}
+	l.hears(cluster.Change[cluster.EndpointGroup]{Kind: cluster.Snapshot, All: []cluster.EndpointGroup{g}})
+	l.wants(t, "before namespaces are known", "")
+	for _, row := range []struct{ team, pods string }{{"a", "10.1.0.1 web"}, {"b", "10.1.0.1 web"}, {"", ""}, {"a", "10.1.0.1 web"}} {
+		all := map[string]map[string]string{}
+		if row.team != "" {
+			all["shop"] = map[string]string{"team": row.team}
+		}
+		l.setNamespaces(all)
+		l.tell(policy.RemoteChange{})
+		l.wants(t, "team "+row.team, row.pods)
+		for _, ep := range l.endpoints {
+			if ep.Kind == model.Pod && ep.NamespaceLabels["team"] != row.team {
+				t.Errorf("labels %v of the namespace, want team %s", ep.NamespaceLabels, row.team)
+			}
+		}
+	}
 }

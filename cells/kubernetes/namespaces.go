@@ -1,0 +1,103 @@
+package kubernetes
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"maps"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+
+	"porin.dev/porin/cells/kubernetes/watch"
+	"porin.dev/porin/internal/task"
+	"porin.dev/porin/internal/watchable"
+)
+
+// Namespace is what is kept of a namespace.
+type Namespace struct {
+	Labels      map[string]string
+	Annotations map[string]string
+}
+
+func slimNamespace(m metav1.ObjectMeta) Namespace {
+	return Namespace{Labels: cloneMap(m.Labels), Annotations: ownAnnotations(m.Annotations)}
+}
+
+// Namespaces are the namespaces of the cluster. It is the handler of their watch.
+type Namespaces struct {
+	all  watchable.Value[map[string]Namespace] // by name; nil before the first list
+	loop *watch.Loop[Namespace]
+	task *task.Task
+}
+
+func newNamespaces(client *Client, log *slog.Logger) (*Namespaces, error) {
+	core, err := client.Core()
+	if err != nil {
+		return nil, fmt.Errorf("kubernetes: %w", err)
+	}
+	source := watch.Typed[Namespace]{
+		Client: core, Resource: "namespaces", Metadata: true,
+		NewList: func() runtime.Object { return &metav1.PartialObjectMetadataList{} },
+		Slim: func(object runtime.Object) (Namespace, error) {
+			metadata, ok := object.(*metav1.PartialObjectMetadata)
+			if !ok {
+				return Namespace{}, fmt.Errorf("the server sent %T, want metadata", object)
+			}
+			return slimNamespace(metadata.ObjectMeta), nil
+		},
+	}
+	n := &Namespaces{}
+	n.loop = watch.New("namespaces", source, n, log)
+	n.task = task.Forever(log, "kubernetes-namespaces", n.loop.Run)
+	return n, nil
+}
+
+// start begins the watch before endpoints are restored: policies that select pods of other nodes wait for the labels.
+func (n *Namespaces) start(context.Context) error {
+	n.task.Start(nil)
+	return nil
+}
+
+// Labels returns the labels of each namespace, nil before they are known, and a channel that is closed when there are others.
+func (n *Namespaces) Labels() (labels map[string]map[string]string, changed <-chan struct{}) {
+	all, changed := n.all.Get()
+	if all == nil {
+		return nil, changed
+	}
+	labels = make(map[string]map[string]string, len(all))
+	for name, namespace := range all {
+		labels[name] = namespace.Labels
+	}
+	return labels, changed
+}
+
+// Replace implements [watch.Handler].
+func (n *Namespaces) Replace(objects map[watch.Key]watch.Object[Namespace]) {
+	all := make(map[string]Namespace, len(objects))
+	for key, object := range objects {
+		all[key.Name] = object.Value
+	}
+	n.all.Set(all)
+}
+
+// Update implements [watch.Handler].
+func (n *Namespaces) Update(object watch.Object[Namespace]) {
+	n.edit(func(all map[string]Namespace) { all[object.Key.Name] = object.Value })
+}
+
+// Delete implements [watch.Handler].
+func (n *Namespaces) Delete(object watch.Object[Namespace]) {
+	n.edit(func(all map[string]Namespace) { delete(all, object.Key.Name) })
+}
+
+// edit changes a copy. The loop of the watch alone calls it.
+func (n *Namespaces) edit(change func(map[string]Namespace)) {
+	all, _ := n.all.Get()
+	all = maps.Clone(all)
+	if all == nil {
+		all = map[string]Namespace{}
+	}
+	change(all)
+	n.all.Set(all)
+}
