@@ -21,13 +21,18 @@ export PATH := $(dir $(GO)):$(PATH)
 export CGO_ENABLED := 0
 export GOFLAGS     := $(GOFLAGS) -trimpath
 
-.PHONY: help build deps deps-generate ipam-plugins libcni versions generate lint lines check test test-kernels demo crash chaos bench scale graph reference model random schedules fuzz clean
+# kube-apiserver is built once a machine, and kept outside of the checkout. PORIN_KUBE_APISERVER names another one.
+KUBERNETES_VERSION    = $(shell sed -n 's|^	k8s.io/kubernetes \(v[^ ]*\).*|\1|p' test/kube-apiserver/go.mod)
+PORIN_KUBE_APISERVER ?= $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/porin/kube-apiserver-$(KUBERNETES_VERSION)
+
+.PHONY: help build deps deps-generate ipam-plugins libcni kube-apiserver versions generate lint lines check test test-apiserver test-kernels demo crash chaos bench scale graph reference model random schedules fuzz clean
 
 help:
 	@echo "make build     bin/porin-agent, bin/porin-proxy, bin/porin-cni and bin/porin"
 	@echo "make check     build, lint and the tests that need no root: before every commit"
 	@echo "make test      every test; without root, those that need none, and what was left out; FULL=1: before an issue is resolved, with chaos and the whole model"
 	@echo "make deps      installs the programs that tests run, as root on Debian; elsewhere lists them (test and demo do it first)"
+	@echo "make test-apiserver  what depends on the Kubernetes API, on a real API server; FULL=1: for each change of cells/kubernetes (root)"
 	@echo "make test-kernels  what depends on the kernel, on Debian's 6.1 and 6.12 in emulated machines; KERNELS=6.1 TESTS=e2e RUN=Ping (root)"
 	@echo "make demo      a node, two containers, a killed agent: the whole story in half a minute (root)"
 	@echo "make crash     kills agent and plugin at every effect of every operation, and counts them (root)"
@@ -45,6 +50,7 @@ help:
 	@echo "make graph     docs/graph.svg of the agent's modules (graphviz)"
 	@echo "make ipam-plugins  the reference plugins of the tests, in bin/plugins: IPAM, and portmap"
 	@echo "make libcni    the small container runtimes of the tests, in bin/libcni"
+	@echo "make kube-apiserver  the API server of the tests, once a machine: minutes"
 	@echo "make versions  the earlier versions of the tests of upgrades, from the repository's history, in bin/versions"
 	@echo "make clean     removes bin/"
 
@@ -85,6 +91,15 @@ libcni:
 	cd test/libcni && $(GO) build -ldflags "-s -w" -modfile=v1.2.3.mod -tags libcni12 -o $(BIN)/libcni/1.2.3 .
 	cd test/libcni && $(GO) build -ldflags "-s -w" -tags libcni12 -o $(BIN)/libcni/1.3.1 .
 
+kube-apiserver: $(PORIN_KUBE_APISERVER)
+
+# The file appears when it is whole: an interrupted build leaves none.
+$(PORIN_KUBE_APISERVER):
+	mkdir -p $(@D)
+	cd test/kube-apiserver && $(GO) build -o $@.new -ldflags "-s -w $(foreach version,gitVersion=$(KUBERNETES_VERSION) gitMajor=1 gitMinor=$(word 2,$(subst ., ,$(KUBERNETES_VERSION))),-X k8s.io/component-base/version.$(version))" \
+		k8s.io/kubernetes/cmd/kube-apiserver
+	mv $@.new $@
+
 # The earlier versions that upgrades and downgrades are tested with, from the repository's history.
 versions:
 	@BIN=$(BIN) GO=$(GO) test/versions.sh
@@ -100,6 +115,12 @@ lines:
 test: deps build ipam-plugins libcni
 	-@BIN=$(BIN) GO=$(GO) test/versions.sh
 	@PORIN_BIN_DIR=$(BIN) PORIN_PLUGIN_DIR=$(BIN)/plugins PORIN_LIBCNI_DIR=$(BIN)/libcni GO=$(GO) RACE=$(RACE) RERUN=$(RERUN) FULL=$(FULL) test/run.sh '$(PKG)' '$(RUN)'
+
+# FULL=1: for each change of cells/kubernetes. One package after the other, as each runs API servers.
+test-apiserver: build ipam-plugins libcni kube-apiserver
+	@test "$$(id -u)" = 0 || { echo "make test-apiserver: a node is a network namespace, and making one needs root: sudo make test-apiserver"; exit 1; }
+	@HEAVY=1 REQUIRE_ROOT=1 PORIN_BIN_DIR=$(BIN) PORIN_PLUGIN_DIR=$(BIN)/plugins PORIN_LIBCNI_DIR=$(BIN)/libcni PORIN_KUBE_APISERVER=$(PORIN_KUBE_APISERVER) FULL=$(FULL) \
+		$(GO) test -vet=off -count=1 -p 1 -timeout 40m -run '$(RUN)' ./internal/testutil/apiserver
 
 # TESTS and RUN restrict it to some test binaries and to some of their tests. SHORT=1 leaves out upgrades, conformance of policies, and most of bpf, datapath and e2e.
 KERNELS ?= 6.1 6.12

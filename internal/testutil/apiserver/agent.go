@@ -1,0 +1,70 @@
+package apiserver
+
+import (
+	"fmt"
+	"net/http"
+	"os"
+	"testing"
+)
+
+// Where agents run, and as what: deploy/kubernetes/agent-role.yaml.
+const (
+	AgentNamespace = "porin"
+	AgentAccount   = "porin-agent"
+)
+
+// Agent is the identity of the agent on a node: a token that is bound to its pod, which is bound to the node.
+type Agent struct {
+	Token      string
+	Kubeconfig string // file
+	token      string // file
+}
+
+// Agent creates the Node and the pod of its agent, unless they are there. The role is for the test to apply. The kubeconfig names a
+// server, or, if that is "", this one.
+func (s *Server) Agent(t testing.TB, node, server string) Agent {
+	t.Helper()
+	admin := s.Admin()
+	defer admin.Close()
+	admin.Apply(t, fmt.Sprintf("{apiVersion: v1, kind: Namespace, metadata: {name: %s}}", AgentNamespace))
+	admin.Apply(t, fmt.Sprintf("{apiVersion: v1, kind: ServiceAccount, metadata: {name: %s, namespace: %s}}", AgentAccount, AgentNamespace))
+	admin.Apply(t, fmt.Sprintf("{apiVersion: v1, kind: Node, metadata: {name: %s}}", node))
+	admin.Apply(t, fmt.Sprintf(`
+apiVersion: v1
+kind: Pod
+metadata: {name: agent-%s, namespace: %s}
+spec: {nodeName: %[1]s, serviceAccountName: %[3]s, hostNetwork: true, containers: [{name: agent, image: none}]}
+`, node, AgentNamespace, AgentAccount))
+	a := Agent{Kubeconfig: s.file(node + ".kubeconfig"), token: s.file(node + ".token")}
+	if server == "" {
+		server = s.URL
+	}
+	a.Token = s.newToken(t, admin, node)
+	text := fmt.Sprintf(`apiVersion: v1
+kind: Config
+current-context: test
+contexts: [{name: test, context: {cluster: test, user: agent}}]
+clusters: [{name: test, cluster: {server: %q, certificate-authority: %q}}]
+users: [{name: agent, user: {tokenFile: %q}}]
+`, server, s.caFile(), a.token)
+	for path, text := range map[string]string{a.Kubeconfig: text, a.token: a.Token} {
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return a
+}
+
+// newToken is a TokenRequest, as the kubelet makes it for a pod.
+func (s *Server) newToken(t testing.TB, admin *Client, node string) string {
+	t.Helper()
+	var answer struct{ Status struct{ Token string } }
+	err := admin.Do(t.Context(), http.MethodPost, "/api/v1/namespaces/"+AgentNamespace+"/serviceaccounts/"+AgentAccount+"/token", map[string]any{
+		"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest",
+		"spec": map[string]any{"boundObjectRef": map[string]any{"apiVersion": "v1", "kind": "Pod", "name": "agent-" + node}},
+	}, &answer)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return answer.Status.Token
+}

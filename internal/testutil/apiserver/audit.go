@@ -1,0 +1,46 @@
+package apiserver
+
+import (
+	"bufio"
+	"encoding/json"
+	"os"
+	"testing"
+)
+
+// Request is what a service account has asked for.
+type Request struct {
+	Verb, Group, Resource, Subresource string
+	Code                               int
+}
+
+// Requests are those of agents so far that were answered, also when they were refused.
+func (s *Server) Requests(t testing.TB) (list []Request) {
+	t.Helper()
+	file, err := os.Open(s.file("audit.log"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer file.Close()
+	lines := bufio.NewScanner(file)
+	lines.Buffer(nil, 1<<20)
+	for lines.Scan() {
+		var event struct {
+			Stage, Verb string
+			User        struct{ Username string }
+			ObjectRef   struct{ Resource, Subresource, APIGroup string }
+
+			ResponseStatus struct{ Code int }
+		}
+		if err := json.Unmarshal(lines.Bytes(), &event); err != nil {
+			t.Fatal(err)
+		}
+		if event.User.Username == "system:serviceaccount:"+AgentNamespace+":"+AgentAccount && event.Stage != "RequestReceived" {
+			o := event.ObjectRef
+			list = append(list, Request{event.Verb, o.APIGroup, o.Resource, o.Subresource, event.ResponseStatus.Code})
+		}
+	}
+	if err := lines.Err(); err != nil {
+		t.Fatal(err)
+	}
+	return list
+}

@@ -1,0 +1,180 @@
+// Package apiserver runs a real kube-apiserver inside a test, on an etcd in the test's process.
+//
+//	Node (agent) --> Fabric: kube-apiserver on 198.51.100.1:6443 --> etcd on a Unix socket
+//
+// The API server authorises by Node and RBAC. It keeps certificates, service-account keys and its audit log in a folder of the
+// test, and ends with the test's process, whatever ends that.
+package apiserver
+
+import (
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/x509"
+	"encoding/pem"
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"testing"
+
+	"go.etcd.io/etcd/server/v3/embed"
+
+	"porin.dev/porin/cells/store/storetest/etcdtest"
+	"porin.dev/porin/internal/testutil"
+)
+
+// envBinary names the kube-apiserver, as make test-apiserver has it.
+const envBinary = "PORIN_KUBE_APISERVER"
+
+const port = 6443
+
+// Server is a kube-apiserver and its etcd.
+type Server struct {
+	URL string // for agents, https
+
+	dir       string
+	namespace *testutil.Namespace
+	addr      netip.AddrPort
+	etcd      *etcdtest.Server
+	config    *embed.Config // of etcd
+	binary    string
+	cmd       *exec.Cmd
+	done      chan struct{}
+	saved     int
+}
+
+// Start runs an API server in the fabric's namespace, and waits until it is ready. Without its binary the test is skipped.
+func Start(t testing.TB, fabric *testutil.Fabric) *Server {
+	t.Helper()
+	binary := os.Getenv(envBinary)
+	if _, err := os.Stat(binary); err != nil {
+		t.Skip("needs a kube-apiserver: make test-apiserver")
+	}
+	dir, err := os.MkdirTemp("", "api")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	s := &Server{dir: dir, namespace: fabric.Namespace, addr: netip.AddrPortFrom(testutil.OutsideIPv4, port), binary: binary}
+	s.URL = "https://" + s.addr.String()
+	if err := s.writeFiles(); err != nil {
+		t.Fatal(err)
+	}
+	s.etcd = etcdtest.Start(t, func(config *embed.Config) { s.config = config })
+	t.Cleanup(func() {
+		s.Stop()
+		if t.Failed() {
+			log, _ := os.ReadFile(s.file("log"))
+			t.Logf("end of the API server's log:\n%s", log[max(0, len(log)-5000):])
+		}
+	})
+	s.Run(t)
+	return s
+}
+
+func (s *Server) file(name string) string { return filepath.Join(s.dir, name) }
+
+// The administrator's token.
+const adminToken = "admin"
+
+// auditPolicy records what service accounts ask for.
+const auditPolicy = `
+apiVersion: audit.k8s.io/v1
+kind: Policy
+rules:
+- level: Metadata
+  userGroups: ["system:serviceaccounts"]
+- level: None
+`
+
+func (s *Server) writeFiles() error {
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		return err
+	}
+	der, err := x509.MarshalECPrivateKey(key)
+	if err != nil {
+		return err
+	}
+	for name, text := range map[string]string{
+		"sa.key":     string(pem.EncodeToMemory(&pem.Block{Type: "EC PRIVATE KEY", Bytes: der})),
+		"tokens.csv": adminToken + `,admin,admin,"system:masters"` + "\n",
+		"audit.yaml": auditPolicy,
+	} {
+		if err := os.WriteFile(s.file(name), []byte(text), 0o600); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Run starts the API server again, after Stop.
+func (s *Server) Run(t testing.TB) {
+	t.Helper()
+	log, err := os.OpenFile(s.file("log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer log.Close()
+	cmd := exec.Command(s.binary,
+		"--etcd-servers="+s.etcd.Config().Etcd.Endpoints[0],
+		"--bind-address="+s.addr.Addr().String(), "--secure-port="+strconv.Itoa(int(s.addr.Port())), "--cert-dir="+s.dir,
+		"--token-auth-file="+s.file("tokens.csv"), "--authorization-mode=Node,RBAC", "--enable-admission-plugins=NodeRestriction",
+		"--disable-admission-plugins=ServiceAccount", // which wants an account "default", as a controller creates it
+		"--service-account-issuer=https://kubernetes.default.svc", "--service-account-key-file="+s.file("sa.key"),
+		"--service-account-signing-key-file="+s.file("sa.key"), "--service-cluster-ip-range=10.96.0.0/16", "--endpoint-reconciler-type=none",
+		"--audit-policy-file="+s.file("audit.yaml"), "--audit-log-path="+s.file("audit.log"),
+	)
+	cmd.Dir, cmd.Stdout, cmd.Stderr = s.dir, log, log
+	if err := s.namespace.Do(cmd.Start); err != nil {
+		t.Fatalf("start the API server: %v", err)
+	}
+	s.cmd, s.done = cmd, make(chan struct{})
+	go func(done chan struct{}) {
+		defer close(done)
+		_ = cmd.Wait()
+	}(s.done)
+	admin := s.Admin()
+	defer admin.Close()
+	err = testutil.Poll(testutil.Patience, func() error {
+		select {
+		case <-s.done:
+			return nil // see below
+		default:
+		}
+		return admin.Do(t.Context(), "GET", "/readyz", nil, nil)
+	})
+	select {
+	case <-s.done:
+		t.Fatalf("the API server ended: %v", cmd.ProcessState)
+	default:
+	}
+	if err != nil {
+		t.Fatalf("the API server is not ready: %v", err)
+	}
+}
+
+// Stop kills the API server, if it runs. Its etcd goes on.
+func (s *Server) Stop() {
+	if s.cmd != nil {
+		_ = s.cmd.Process.Kill()
+		<-s.done
+		s.cmd = nil
+	}
+}
+
+// dial connects from the namespace of the API server.
+func (s *Server) dial() (conn net.Conn, err error) {
+	err = s.namespace.Do(func() error {
+		conn, err = net.Dial("tcp", s.addr.String())
+		return err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("connect to the API server: %w", err)
+	}
+	return conn, nil
+}
