@@ -46,7 +46,7 @@ current-context: test
 contexts: [{name: test, context: {cluster: test, user: agent}}]
 clusters: [{name: test, cluster: {server: %q, certificate-authority: %q}}]
 users: [{name: agent, user: {tokenFile: %q}}]
-`, server, s.caFile(), a.token)
+`, server, s.CertFile(), a.token)
 	for path, text := range map[string]string{a.Kubeconfig: text, a.token: a.Token} {
 		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 			t.Fatal(err)

@@ -48,5 +48,5 @@ func (s *Server) Restore(t testing.TB, snapshot string, bump uint64) {
 		t.Fatalf("restore etcd: %v", err)
 	}
 	s.etcd.Start(t)
-	s.Run(t)
+	s.Start(t)
 }

@@ -41,7 +41,7 @@ func (s *Server) Client(token string) *Client {
 			if err != nil {
 				return nil, err
 			}
-			ca, err := os.ReadFile(s.caFile()) // which the server writes when it first starts
+			ca, err := os.ReadFile(s.CertFile())
 			pool := x509.NewCertPool()
 			if err != nil || !pool.AppendCertsFromPEM(ca) {
 				_ = conn.Close()
@@ -54,8 +54,11 @@ func (s *Server) Client(token string) *Client {
 	return &Client{s, token, &http.Client{Transport: transport, Timeout: time.Minute}}
 }
 
-// caFile has the certificate of the server, which has signed itself.
-func (s *Server) caFile() string { return s.file("apiserver.crt") }
+// CertFile has the certificate of the server, and its CA. The server writes it when it first starts.
+func (s *Server) CertFile() string { return s.file("apiserver.crt") }
+
+// KeyFile has the key of the certificate.
+func (s *Server) KeyFile() string { return s.file("apiserver.key") }
 
 // Close closes connections that no request uses.
 func (c *Client) Close() { c.http.CloseIdleConnections() }

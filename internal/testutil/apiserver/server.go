@@ -65,14 +65,8 @@ func Start(t testing.TB, fabric *testutil.Fabric) *Server {
 		t.Fatal(err)
 	}
 	s.etcd = etcdtest.Start(t, func(config *embed.Config) { s.config = config })
-	t.Cleanup(func() {
-		s.Stop()
-		if t.Failed() {
-			log, _ := os.ReadFile(s.file("log"))
-			t.Logf("end of the API server's log:\n%s", log[max(0, len(log)-5000):])
-		}
-	})
-	s.Run(t)
+	t.Cleanup(s.Stop)
+	s.Start(t)
 	return s
 }
 
@@ -112,8 +106,8 @@ func (s *Server) writeFiles() error {
 	return nil
 }
 
-// Run starts the API server again, after Stop.
-func (s *Server) Run(t testing.TB) {
+// Start starts the API server again, after Stop.
+func (s *Server) Start(t testing.TB) {
 	t.Helper()
 	log, err := os.OpenFile(s.file("log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 	if err != nil {
@@ -150,11 +144,12 @@ func (s *Server) Run(t testing.TB) {
 	})
 	select {
 	case <-s.done:
-		t.Fatalf("the API server ended: %v", cmd.ProcessState)
+		err = fmt.Errorf("it ended: %v", cmd.ProcessState)
 	default:
 	}
 	if err != nil {
-		t.Fatalf("the API server is not ready: %v", err)
+		log, _ := os.ReadFile(s.file("log"))
+		t.Fatalf("the API server is not ready: %v; the end of its log:\n%s", err, log[max(0, len(log)-5000):])
 	}
 }
 

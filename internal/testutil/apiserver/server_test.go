@@ -43,7 +43,7 @@ func TestServer(t *testing.T) {
 	after := namespace("after")
 	began = time.Now()
 	server.Stop()
-	server.Run(t)
+	server.Start(t)
 	t.Logf("and again in %v", time.Since(began))
 	exists("before", true)
 	exists("after", true)
