@@ -14,6 +14,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"porin.dev/porin/internal/testutil"
+	"porin.dev/porin/internal/testutil/apiserver"
 )
 
 // node is a node with an agent that has a token of its own, and a runtime.
@@ -30,7 +31,7 @@ func newNode(t *testing.T, delay time.Duration) *node {
 	t.Helper()
 	testutil.Root(t)
 	machine := testutil.NewNode(t)
-	n := &node{T: t, cluster: newCluster(t, machine.Fabric), machine: machine}
+	n := &node{T: t, cluster: newCluster(t, apiserver.Start(t, machine.Fabric)), machine: machine}
 	server := ""
 	if delay > 0 {
 		server = n.delayed(delay)

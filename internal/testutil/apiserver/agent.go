@@ -40,19 +40,33 @@ spec: {nodeName: %[1]s, serviceAccountName: %[3]s, hostNetwork: true, containers
 		server = s.URL
 	}
 	a.Token = s.newToken(t, admin, node)
+	if err := os.WriteFile(a.token, []byte(a.Token), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	s.writeKubeconfig(t, a.Kubeconfig, server, fmt.Sprintf("tokenFile: %q", a.token))
+	return a
+}
+
+// AdminKubeconfig is the file of a kubeconfig for the administrator.
+func (s *Server) AdminKubeconfig(t testing.TB) string {
+	t.Helper()
+	path := s.file("admin.kubeconfig")
+	s.writeKubeconfig(t, path, s.URL, "token: "+adminToken)
+	return path
+}
+
+func (s *Server) writeKubeconfig(t testing.TB, path, server, user string) {
+	t.Helper()
 	text := fmt.Sprintf(`apiVersion: v1
 kind: Config
 current-context: test
-contexts: [{name: test, context: {cluster: test, user: agent}}]
+contexts: [{name: test, context: {cluster: test, user: test}}]
 clusters: [{name: test, cluster: {server: %q, certificate-authority: %q}}]
-users: [{name: agent, user: {tokenFile: %q}}]
-`, server, s.CertFile(), a.token)
-	for path, text := range map[string]string{a.Kubeconfig: text, a.token: a.Token} {
-		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+users: [{name: test, user: {%s}}]
+`, server, s.CertFile(), user)
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
 	}
-	return a
 }
 
 // newToken is a TokenRequest, as the kubelet makes it for a pod.

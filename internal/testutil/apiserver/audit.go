@@ -7,13 +7,13 @@ import (
 	"testing"
 )
 
-// Request is what a service account has asked for.
+// Request is a request of an agent, and its answer.
 type Request struct {
 	Verb, Group, Resource, Subresource string
 	Code                               int
 }
 
-// Requests are those of agents so far that were answered, also when they were refused.
+// Requests returns what agents have asked for, also what was refused.
 func (s *Server) Requests(t testing.TB) (list []Request) {
 	t.Helper()
 	file, err := os.Open(s.file("audit.log"))

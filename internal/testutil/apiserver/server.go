@@ -1,6 +1,7 @@
 // Package apiserver runs a real kube-apiserver inside a test, on an etcd in the test's process.
 //
 //	Node (agent) --> Fabric: kube-apiserver on 198.51.100.1:6443 --> etcd on a Unix socket
+//	test's process --> kube-apiserver on 127.0.0.1:6443 --> etcd on a Unix socket
 //
 // The API server authorises by Node and RBAC. It keeps certificates, service-account keys and its audit log in a folder of the
 // test, and ends with the test's process, whatever ends that.
@@ -36,19 +37,31 @@ const port = 6443
 type Server struct {
 	URL string // for agents, https
 
-	dir       string
-	namespace *testutil.Namespace
-	addr      netip.AddrPort
-	etcd      *etcdtest.Server
-	config    *embed.Config // of etcd
-	binary    string
-	cmd       *exec.Cmd
-	done      chan struct{}
-	saved     int
+	dir    string
+	in     func(func() error) error // its namespace
+	addr   netip.AddrPort
+	etcd   *etcdtest.Server
+	config *embed.Config // of etcd
+	binary string
+	cmd    *exec.Cmd
+	done   chan struct{}
+	saved  int
 }
 
 // Start runs an API server in the fabric's namespace, and waits until it is ready. Without its binary the test is skipped.
 func Start(t testing.TB, fabric *testutil.Fabric) *Server {
+	t.Helper()
+	return start(t, fabric.Do, testutil.OutsideIPv4)
+}
+
+// StartLocal is Start in the namespace of the test's process.
+func StartLocal(t testing.TB) *Server {
+	t.Helper()
+	testutil.Root(t) // the namespace is the test's own
+	return start(t, func(f func() error) error { return f() }, netip.AddrFrom4([4]byte{127, 0, 0, 1}))
+}
+
+func start(t testing.TB, in func(func() error) error, addr netip.Addr) *Server {
 	t.Helper()
 	binary := os.Getenv(envBinary)
 	if _, err := os.Stat(binary); err != nil {
@@ -59,7 +72,7 @@ func Start(t testing.TB, fabric *testutil.Fabric) *Server {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
-	s := &Server{dir: dir, namespace: fabric.Namespace, addr: netip.AddrPortFrom(testutil.OutsideIPv4, port), binary: binary}
+	s := &Server{dir: dir, in: in, addr: netip.AddrPortFrom(addr, port), binary: binary}
 	s.URL = "https://" + s.addr.String()
 	if err := s.writeFiles(); err != nil {
 		t.Fatal(err)
@@ -117,6 +130,7 @@ func (s *Server) Start(t testing.TB) {
 	cmd := exec.Command(s.binary,
 		"--etcd-servers="+s.etcd.Config().Etcd.Endpoints[0],
 		"--bind-address="+s.addr.Addr().String(), "--secure-port="+strconv.Itoa(int(s.addr.Port())), "--cert-dir="+s.dir,
+		"--advertise-address=192.0.2.250", // as 127.0.0.1 cannot be: see --endpoint-reconciler-type
 		"--token-auth-file="+s.file("tokens.csv"), "--authorization-mode=Node,RBAC", "--enable-admission-plugins=NodeRestriction",
 		"--disable-admission-plugins=ServiceAccount", // which wants an account "default", as a controller creates it
 		"--service-account-issuer=https://kubernetes.default.svc", "--service-account-key-file="+s.file("sa.key"),
@@ -124,7 +138,7 @@ func (s *Server) Start(t testing.TB) {
 		"--audit-policy-file="+s.file("audit.yaml"), "--audit-log-path="+s.file("audit.log"),
 	)
 	cmd.Dir, cmd.Stdout, cmd.Stderr = s.dir, log, log
-	if err := s.namespace.Do(cmd.Start); err != nil {
+	if err := s.in(cmd.Start); err != nil {
 		t.Fatalf("start the API server: %v", err)
 	}
 	s.cmd, s.done = cmd, make(chan struct{})
@@ -164,7 +178,7 @@ func (s *Server) Stop() {
 
 // dial connects from the namespace of the API server.
 func (s *Server) dial() (conn net.Conn, err error) {
-	err = s.namespace.Do(func() error {
+	err = s.in(func() error {
 		conn, err = net.Dial("tcp", s.addr.String())
 		return err
 	})
