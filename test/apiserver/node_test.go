@@ -29,18 +29,30 @@ type node struct {
 // newNode starts an agent on a cluster of its own. The agent's requests go through a proxy that delays watches, unless delay is 0.
 func newNode(t *testing.T, delay time.Duration) *node {
 	t.Helper()
-	testutil.Root(t)
-	machine := testutil.NewNode(t)
-	n := &node{T: t, cluster: newCluster(t, apiserver.Start(t, machine.Fabric)), machine: machine}
+	n := newMachine(t)
 	server := ""
 	if delay > 0 {
 		server = n.delayed(delay)
 	}
-	n.admin.Apply(t, "{apiVersion: v1, kind: Namespace, metadata: {name: shop, labels: {team: shop}}}")
-	bin := testutil.Build(t)
-	n.agent = machine.StartAgent(t, bin, "--kubeconfig="+n.Agent(t, machine.Name, server).Kubeconfig)
-	n.cni = machine.NewCNI(t, testutil.CNIConfig{Bin: bin})
+	n.startAgent(server)
 	return n
+}
+
+// newMachine is newNode without an agent.
+func newMachine(t *testing.T) *node {
+	t.Helper()
+	testutil.Root(t)
+	machine := testutil.NewNode(t)
+	n := &node{T: t, cluster: newCluster(t, apiserver.Start(t, machine.Fabric)), machine: machine}
+	n.admin.Apply(t, "{apiVersion: v1, kind: Namespace, metadata: {name: shop, labels: {team: shop}}}")
+	n.cni = machine.NewCNI(t, testutil.CNIConfig{Bin: testutil.Build(t)})
+	return n
+}
+
+// startAgent starts the agent, with a server of its kubeconfig other than the API server unless that is "".
+func (n *node) startAgent(server string, flags ...string) {
+	n.Helper()
+	n.agent = n.machine.StartAgent(n, testutil.Build(n), append(flags, "--kubeconfig="+n.Agent(n, n.machine.Name, server).Kubeconfig)...)
 }
 
 // tryCreate creates or changes a pod of the node, and returns its UID.

@@ -13,6 +13,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"porin.dev/porin/internal/testutil"
+	"porin.dev/porin/internal/testutil/apiserver"
 )
 
 // policyCRDs are the kinds of policies that are no part of Kubernetes, without their schemas.
@@ -73,21 +74,46 @@ func agentRole(t *testing.T) map[string]bool {
 	return rights
 }
 
-// ofRecords reports whether a right is for --store kubernetes.
-func ofRecords(right string) bool {
-	return strings.Contains(right, " porin.dev/") || right == "get /namespaces"
-}
-
 // TestRights: the agent runs with its ClusterRole alone, and uses every right of it.
 func TestRights(t *testing.T) {
-	n := newNode(t, 0)
+	n := newMachine(t)
 	n.applyPolicyCRDs(t)
-	n.attach("web", n.create("web", nil))
+	err := create(t.Context(), n.admin, "porinpools", pool("default"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	n.startAgent("", "--store=kubernetes", "--ipam-mode=multi-pool", "--ipam-pod-cidr=")
+	used := func(right string) bool {
+		return slices.ContainsFunc(n.Requests(t), func(r apiserver.Request) bool { return r.Verb+" "+r.Group+"/"+r.Resource == right })
+	}
+	wait := func(right string) {
+		t.Helper()
+		testutil.Eventually(t, func() error {
+			if !used(right) {
+				return fmt.Errorf("the agent has not used %q", right)
+			}
+			return nil
+		})
+	}
+	web, _ := n.attach("web", n.create("web", nil))
+	wait("create porin.dev/porinendpointgroups")
+	n.create("web", map[string]any{"app": "web"})
+	wait("update porin.dev/porinendpointgroups")
 	if _, err := n.cni.Add(asPod(testutil.NewContainer(t), "ghost", "ghost")); err == nil { // the agent asks for a pod that no watch has told of
 		t.Error("a pod that is not at the API server is attached")
 	}
+
+	n.agent.Stop(t) // the next start corrects both records
+	n.changeRecord("porinnodes", func(record map[string]any) { record["spec"].(map[string]any)["machineID"] = "another" })
+	n.replaceRecord("porinblocks", func(record map[string]any) { record["spec"].(map[string]any)["claim"] = "another" })
+	n.agent.Start(t)
+	wait("delete porin.dev/porinblocks")
+	n.cni.MustDel(t, web)
+	wait("delete porin.dev/porinendpointgroups")
+	n.eachRecord("porinnodes", func(record map[string]any) { n.admin.Delete(t, pathOf("porinnodes", record)) })
+	wait("update porin.dev/porinclusters") // the mark of a recovery
+
 	rights := agentRole(t)
-	maps.DeleteFunc(rights, func(right string, _ bool) bool { return ofRecords(right) })
 	testutil.Eventually(t, func() error {
 		unused := maps.Clone(rights)
 		for _, request := range n.Requests(t) {
@@ -100,5 +126,45 @@ func TestRights(t *testing.T) {
 			return fmt.Errorf("rights that the agent has not used: %q", slices.Sorted(maps.Keys(unused)))
 		}
 		return nil
+	})
+}
+
+// eachRecord calls do with each record of a kind.
+func (n *node) eachRecord(resource string, do func(map[string]any)) {
+	n.Helper()
+	var list struct{ Items []map[string]any }
+	if err := n.admin.Do(n.Context(), http.MethodGet, group+resource, nil, &list); err != nil {
+		n.Fatal(err)
+	}
+	if len(list.Items) == 0 {
+		n.Fatalf("there is no record in %s", resource)
+	}
+	for _, record := range list.Items {
+		do(record)
+	}
+}
+
+// changeRecord changes each record of a kind.
+func (n *node) changeRecord(resource string, change func(map[string]any)) {
+	n.Helper()
+	n.eachRecord(resource, func(record map[string]any) {
+		change(record)
+		if err := n.admin.Do(n.Context(), http.MethodPut, pathOf(resource, record), record, nil); err != nil {
+			n.Fatal(err)
+		}
+	})
+}
+
+// replaceRecord deletes each record of a kind and creates another one in its place.
+func (n *node) replaceRecord(resource string, change func(map[string]any)) {
+	n.Helper()
+	n.eachRecord(resource, func(record map[string]any) {
+		n.admin.Delete(n, pathOf(resource, record))
+		change(record)
+		delete(record["metadata"].(map[string]any), "resourceVersion")
+		delete(record["metadata"].(map[string]any), "uid")
+		if err := create(n.Context(), n.admin, resource, record); err != nil {
+			n.Fatal(err)
+		}
 	})
 }
