@@ -30,7 +30,7 @@ run() {
 
 # Without the race detector: packages without goroutines, locks, atomic values, channels and fx; the tests of BPF programs; and those of programs
 # in processes of their own, which are built without it. The latter wait often, and fail when too many of them run side by side.
-raceless='porin.dev/porin/(bpf|test/(chaos|crash|docs|e2e|nodecheck|policy|scale)(/.*)?)'
+raceless='porin.dev/porin/(bpf|test/(apiserver|chaos|crash|docs|e2e|nodecheck|policy|scale)(/.*)?)'
 concurrent=$("$GO" list -f '{{.ImportPath}} {{.Dir}}' $1 | while read -r package dir; do
 	! grep -qE '^\s*go |chan |synctest|httptest|errgroup|Parallel\(|fx\.|sync\.|atomic\.|task\.' "$dir"/*.go || echo "$package"
 done | grep -Evx "$raceless" || true)

@@ -245,13 +245,18 @@ func TestLabelsServerAway(t *testing.T) {
 	n.create("late", isOpen())
 	n.sends(late, to, true)
 
-	for i := range 500 { // more than the API server itself writes when it starts: the version after the restore is an earlier one
-		n.admin.Apply(t, fmt.Sprintf("{apiVersion: v1, kind: ConfigMap, metadata: {name: filler, namespace: shop}, data: {i: \"%d\"}}", i))
+	for i := range 500 { // more changes than the API server itself makes when it starts, so that the version of pods is a later one than after the restore
+		annotations := map[string]any{"annotations": map[string]any{"i": fmt.Sprint(i)}}
+		if err := n.admin.Patch(t.Context(), "/api/v1/namespaces/shop/pods/open", apiserver.MergePatch, map[string]any{"metadata": annotations}); err != nil {
+			t.Fatal(err)
+		}
 	}
-	n.Restore(t, backup, 0)
-	n.sends(late, to, false) // as the backup has it
-	n.create("late", isOpen())
-	n.sends(late, to, true)
+	for _, bump := range []uint64{0, 1e9} {
+		n.Restore(t, backup, bump)
+		n.sends(late, to, false) // as the backup has it
+		n.create("late", isOpen())
+		n.sends(late, to, true)
+	}
 }
 
 // TestUnknownFieldOfPeer: the API server drops a field that it does not know, or refuses it. The field of a kind without a schema reaches the
@@ -273,6 +278,10 @@ func TestUnknownFieldOfPeer(t *testing.T) {
 	}
 	if err := n.admin.Do(t.Context(), http.MethodPost, policies+"?fieldValidation=Strict", policy(map[string]any{"podSelector": map[string]any{}, "newSelector": map[string]any{}}), nil); err == nil {
 		t.Error("the API server takes a field that it does not know, although it is strict")
+	}
+	var got map[string]any
+	if err := n.admin.Do(t.Context(), http.MethodPost, policies+"?dryRun=All", policy(map[string]any{"podSelector": map[string]any{}, "newSelector": map[string]any{}}), &got); err != nil || strings.Contains(fmt.Sprint(got["spec"]), "newSelector") {
+		t.Errorf("the API server keeps a field that it does not know: %v (%v)", got, err)
 	}
 	to := n.newSink()
 	pod, _ := n.attach("pod", n.create("pod", map[string]any{"app": "pod"}))
