@@ -60,7 +60,18 @@ func hostRows(table engine.Table, hosts []engine.ClassID) (list []hostfilter.Row
 			list = append(list, hostfilter.Row{Protocol: uint8(protocol), First: first, Last: last, Allow: allow})
 		}
 	}
-	return append(list, hostfilter.Row{Last: 65535, Allow: allows(model.ICMP, 0)}) // ICMP stands for all protocols without ports
+	const gre = 47 // stands for all protocols without ports and types
+	rest := allows(gre, 0)
+	for _, protocol := range []model.Protocol{model.ICMP, model.ICMPv6} {
+		echo, others := allows(protocol, protocol.EchoRequest()), allows(protocol, model.OtherTypes)
+		if others != rest {
+			list = append(list, hostfilter.Row{Protocol: uint8(protocol), Last: 65535, Allow: others})
+		}
+		if echo != others {
+			list = append(list, hostfilter.Row{Protocol: uint8(protocol), First: protocol.EchoRequest(), Last: protocol.EchoRequest(), Allow: echo})
+		}
+	}
+	return append(list, hostfilter.Row{Last: 65535, Allow: rest})
 }
 
 // spanStarts returns the ports at which the verdict may change, 0 first.

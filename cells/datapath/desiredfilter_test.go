@@ -11,6 +11,23 @@ import (
 	"porin.dev/porin/cells/policy/model"
 )
 
+// TestDesiredFilterICMP tells echo requests from other types, and both from protocols without types.
+func TestDesiredFilterICMP(t *testing.T) {
+	e := engine.New(engine.Config{})
+	e.Apply(engine.Update{
+		SetPolicies: []model.Policy{{
+			ID: model.PolicyID{Kind: model.KindCiliumClusterwideNetworkPolicy, Name: "ping"}, Tier: model.TierNetworkPolicy,
+			Egress: &model.Rules{{Peers: []model.Peer{{Any: true}}, Ports: []model.Port{{Protocol: model.ICMP, First: 8, Last: 8}}}},
+		}},
+		SetEndpoints: []model.Endpoint{{Key: "web", Kind: model.Pod, Local: true, Addresses: []netip.Addr{netip.MustParseAddr("10.0.0.1")}}},
+	})
+	desired := desiredFilter(e, map[string]policy.Local{"web": {ID: 1, Link: 7}})
+	rows := slices.DeleteFunc(desired.Pods[0].Rows, func(r hostfilter.Row) bool { return model.Protocol(r.Protocol).HasPorts() })
+	if want := []hostfilter.Row{{Protocol: uint8(model.ICMP), First: 8, Last: 8, Allow: true}, {Last: 65535}}; !slices.Equal(rows, want) {
+		t.Errorf("rows %+v, want %+v", rows, want)
+	}
+}
+
 // TestDesiredFilterLayer7 denies to the node what only layer 7 rules accept: no proxy would apply them.
 func TestDesiredFilterLayer7(t *testing.T) {
 	port := func(number uint16) []model.Port {

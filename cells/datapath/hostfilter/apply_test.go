@@ -130,7 +130,8 @@ func TestApplyMalformed(t *testing.T) {
 	before := h.generation(t)
 	for name, rows := range map[string][]hostfilter.Row{
 		"ports without a protocol":       {{First: 80, Last: 80}},
-		"ports of ICMP":                  {{Protocol: unix.IPPROTO_ICMP, First: 80, Last: 80}},
+		"types of ICMP":                  {{Protocol: unix.IPPROTO_ICMP, First: 8, Last: 9}},
+		"a type of ICMP":                 {{Protocol: unix.IPPROTO_ICMPV6, First: 256, Last: 256}},
 		"the last port before the first": {{Protocol: unix.IPPROTO_TCP, First: 80, Last: 79}},
 		"overlapping ranges":             {{Protocol: unix.IPPROTO_TCP, First: 80, Last: 90}, {Protocol: unix.IPPROTO_TCP, First: 90, Last: 91, Allow: true}},
 		"a protocol twice":               {{Protocol: unix.IPPROTO_TCP, Last: 65535}, {Protocol: unix.IPPROTO_TCP, Last: 65535, Allow: true}},

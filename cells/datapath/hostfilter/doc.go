@@ -5,7 +5,7 @@
 //	                                                 `-> chain forward -> device with a program, or a pod's host end
 //
 // [Filter.Apply] makes the table inet porin what [Desired] says, in one transaction. The number of rules is fixed: pods
-// are elements of maps from (interface), (interface, protocol) and (interface, protocol, range of ports) to a verdict,
+// are elements of maps from (interface), (interface, protocol) and (interface, protocol, range of ports or type of ICMP) to a verdict,
 // of which the most specific decides. Only elements that differ are written. The table is there only while a pod is
 // restricted. [Filter.Watch] tells when somebody has changed it.
 //

@@ -54,6 +54,10 @@ func addRows(s nft.State, key string, rows []Row) error {
 			return fmt.Errorf("%w: ports %d to %d of no protocol", ErrRows, r.First, r.Last)
 		case all:
 			s.Add(protocols, nft.Element{Key: key + word(r.Protocol), Value: verdict})
+		case r.Protocol == unix.IPPROTO_ICMP && isType(r):
+			s.Add(icmp4Types, nft.Element{Key: key + word(uint8(r.First)), Value: verdict})
+		case r.Protocol == unix.IPPROTO_ICMPV6 && isType(r):
+			s.Add(icmp6Types, nft.Element{Key: key + word(uint8(r.First)), Value: verdict})
 		case r.First > r.Last || !hasPorts(r.Protocol):
 			return fmt.Errorf("%w: ports %d to %d of protocol %d", ErrRows, r.First, r.Last, r.Protocol)
 		default:
@@ -74,6 +78,8 @@ func (r Row) clashes(other Row) bool {
 func hasPorts(protocol uint8) bool {
 	return protocol == unix.IPPROTO_TCP || protocol == unix.IPPROTO_UDP || protocol == unix.IPPROTO_SCTP
 }
+
+func isType(r Row) bool { return r.First == r.Last && r.Last <= 255 }
 
 // Parts of keys, each padded to 32 bits.
 func keyOf(link int) string      { return string(binary.NativeEndian.AppendUint32(nil, uint32(link))) }

@@ -84,6 +84,23 @@ func TestPrecedence(t *testing.T) {
 	}
 }
 
+// TestTypesOfICMP: a row for a type of ICMP decides before one for the protocol.
+func TestTypesOfICMP(t *testing.T) {
+	h := newHost(t)
+	allows, denies := h.newPeer(t), h.newPeer(t)
+	rows := func(echo bool) []hostfilter.Row {
+		return []hostfilter.Row{
+			{Protocol: unix.IPPROTO_ICMP, First: 8, Last: 8, Allow: echo}, {Protocol: unix.IPPROTO_ICMP, Last: 65535, Allow: !echo},
+			{Protocol: unix.IPPROTO_ICMPV6, First: 128, Last: 128, Allow: echo}, {Protocol: unix.IPPROTO_ICMPV6, Last: 65535, Allow: !echo}, {Allow: !echo},
+		}
+	}
+	h.apply(t, hostfilter.Desired{Pods: []hostfilter.Pod{{Link: allows.link, Rows: rows(true)}, {Link: denies.link, Rows: rows(false)}}})
+	for _, addr := range h.addrs {
+		h.wantReaches(t, allows.Namespace, "icmp", netip.AddrPortFrom(addr, 0), true)
+		h.wantReaches(t, denies.Namespace, "icmp", netip.AddrPortFrom(addr, 0), false)
+	}
+}
+
 // A node port whose backend is a process of the node: the port after the translation counts, for the first packet too.
 func TestNodePort(t *testing.T) {
 	const nodePort, translated = 30080, 30090

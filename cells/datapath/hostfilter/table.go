@@ -16,6 +16,8 @@ var (
 		Name: "ports", Value: nftables.TypeVerdict, Ranges: true,
 		Key: nftables.MustConcatSetType(nftables.TypeIFIndex, nftables.TypeInetProto, nftables.TypeInetService),
 	}
+	icmp4Types = &nft.Set{Name: "icmp4_types", Value: nftables.TypeVerdict, Key: nftables.MustConcatSetType(nftables.TypeIFIndex, nftables.TypeICMPType)}
+	icmp6Types = &nft.Set{Name: "icmp6_types", Value: nftables.TypeVerdict, Key: nftables.MustConcatSetType(nftables.TypeIFIndex, nftables.TypeICMP6Type)}
 	protocols  = &nft.Set{Name: "protocols", Value: nftables.TypeVerdict, Key: nftables.MustConcatSetType(nftables.TypeIFIndex, nftables.TypeInetProto)}
 	others     = &nft.Set{Name: "others", Value: nftables.TypeVerdict, Key: nftables.TypeIFIndex}
 	restricted = &nft.Set{Name: "restricted", Key: nftables.TypeIFIndex} // pods' host ends
@@ -35,7 +37,7 @@ const beforeFilters = -1
 // table has denied first, as elements of the maps go to it.
 var table = &nft.Table{
 	Name:        "porin",
-	Sets:        []*nft.Set{ports, protocols, others, restricted, enforced},
+	Sets:        []*nft.Set{ports, icmp4Types, icmp6Types, protocols, others, restricted, enforced},
 	Unsupported: ErrUnsupported,
 	Chains: []nft.Chain{
 		{Name: denied, Rules: []nft.Rule{nft.On("denied by an egress policy").Count().Verdict(expr.VerdictDrop)}},
@@ -49,6 +51,8 @@ var table = &nft.Table{
 				related(nft.On("ICMPv6 errors about connections").Protocol(unix.IPPROTO_ICMPV6)).Verdict(expr.VerdictAccept),
 				neighbourDiscovery(nft.On("neighbour discovery").Protocol(unix.IPPROTO_ICMPV6)).Verdict(expr.VerdictAccept),
 				nft.On("interface, protocol, ports").Meta(expr.MetaKeyIIF, 0).Meta(expr.MetaKeyL4PROTO, 1).Transport(2, 2, 2).Lookup(ports, nft.In),
+				nft.On("interface, type of ICMP").Protocol(unix.IPPROTO_ICMP).Meta(expr.MetaKeyIIF, 0).Transport(0, 1, 1).Lookup(icmp4Types, nft.In),
+				nft.On("interface, type of ICMPv6").Protocol(unix.IPPROTO_ICMPV6).Meta(expr.MetaKeyIIF, 0).Transport(0, 1, 1).Lookup(icmp6Types, nft.In),
 				nft.On("interface, protocol").Meta(expr.MetaKeyIIF, 0).Meta(expr.MetaKeyL4PROTO, 1).Lookup(protocols, nft.In),
 				nft.On("interface").Meta(expr.MetaKeyIIF, 0).Lookup(others, nft.In),
 			},

@@ -204,7 +204,10 @@ func (e *Engine) decideFor(ep *endpoint, t *table, c *class, protocol model.Prot
 	if t.direction == model.Ingress {
 		ports = t.ports
 	}
-	if !protocol.HasPorts() {
+	switch {
+	case protocol.IsICMP():
+		port = protocol.EchoRequest() // a ping is what one asks about
+	case !protocol.HasPorts():
 		protocol = 0
 	}
 	decision := t.decide(t.matching(c), ports, protocol, port)

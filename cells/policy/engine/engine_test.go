@@ -63,6 +63,7 @@ func shop(policies ...model.Policy) *engine.Engine {
 func TestEvaluateReasons(t *testing.T) {
 	web, db, other, host, world := addr(1), addr(2), addr(3), addr(4), netip.MustParseAddr("192.0.2.1")
 	onlyWeb := networkPolicy("only-web", "db", model.Rule{Peers: []model.Peer{app("web")}, Ports: tcp(80)})
+	pings := networkPolicy("pings", "db", model.Rule{Peers: []model.Peer{app("web")}, Ports: []model.Port{{Protocol: model.ICMP, First: 8, Last: 8}}})
 	for _, row := range []struct {
 		name     string
 		policies []model.Policy
@@ -75,6 +76,8 @@ func TestEvaluateReasons(t *testing.T) {
 		{"accepted", []model.Policy{onlyWeb}, web, db, model.TCP, 80, "allowed: rule: NetworkPolicy shop/only-web, ingress rule 0"},
 		{"other port", []model.Policy{onlyWeb}, web, db, model.TCP, 81, "denied: default deny: NetworkPolicy shop/only-web, ingress"},
 		{"ICMP and a rule with ports", []model.Policy{onlyWeb}, web, db, model.ICMP, 0, "denied: default deny: NetworkPolicy shop/only-web, ingress"},
+		{"ICMP and a rule for echo requests", []model.Policy{pings}, web, db, model.ICMP, 0, "allowed: rule: NetworkPolicy shop/pings, ingress rule 0"},
+		{"ICMPv6 and a rule for those of ICMP", []model.Policy{pings}, web, db, model.ICMPv6, 0, "denied: default deny: NetworkPolicy shop/pings, ingress"},
 		{"other pod", []model.Policy{onlyWeb}, other, db, model.TCP, 80, "denied: default deny: NetworkPolicy shop/only-web, ingress"},
 		{"world", []model.Policy{onlyWeb}, world, db, model.TCP, 80, "denied: default deny: NetworkPolicy shop/only-web, ingress"},
 		{"this node", []model.Policy{onlyWeb}, host, db, model.TCP, 22, "allowed: this node"},

@@ -83,6 +83,9 @@ func resolvePort(p model.Port, named []model.NamedPort, protocol model.Protocol)
 			}
 			return
 		}
+		if !protocol.HasPorts() {
+			return
+		}
 		for _, n := range named {
 			if n.Name == p.Name && n.Protocol == protocol && (p.Protocol == 0 || p.Protocol == protocol) && !yield(n.Number, n.Number) {
 				return

@@ -9,7 +9,7 @@ import (
 	"porin.dev/porin/cells/policy/model"
 )
 
-// Row is a decision for destination ports. Of the rows that match, the one with a protocol comes before the one without, and the
+// Row is a decision for destination ports. Of ICMP and ICMPv6, port 0 is all types but echo requests; those have any other port, as the programs take the identifier for one. Of the rows that match, the one with a protocol comes before the one without, and the
 // longer prefix before the one without bits; others never match together.
 type Row struct {
 	Protocol model.Protocol // 0: every protocol that has no row which matches
@@ -81,6 +81,21 @@ func (t *table) resolve(e *Engine, rules []int32, ports []model.NamedPort) []Row
 				rows = append(rows, Row{Protocol: protocol, Port: port, Bits: bits, Decision: s.decision})
 			}
 		}
+	}
+	if t.icmp {
+		rows = append(append(rows, t.icmpRows(rules, model.ICMP, rest)...), t.icmpRows(rules, model.ICMPv6, rest)...)
+	}
+	return rows
+}
+
+// icmpRows returns what differs from the decision about protocols without ports.
+func (t *table) icmpRows(rules []int32, protocol model.Protocol, rest Decision) (rows []Row) {
+	echo, others := t.decide(rules, nil, protocol, protocol.EchoRequest()), t.decide(rules, nil, protocol, model.OtherTypes)
+	if echo != rest {
+		rows = append(rows, Row{Protocol: protocol, Decision: echo})
+	}
+	if others != echo {
+		rows = append(rows, Row{Protocol: protocol, Port: model.OtherTypes, Bits: 16, Decision: others})
 	}
 	return rows
 }

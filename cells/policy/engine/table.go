@@ -25,6 +25,7 @@ type table struct {
 	named      bool                   // rules ask for named ports of the peers
 	kindRules  [model.Pod + 1][]int32 // that match every peer of a kind
 	kinds      bool                   // they differ
+	icmp       bool                   // rules tell types of ICMP apart
 	bySelector map[*selector][]int32
 	refs       int
 
@@ -105,6 +106,7 @@ func (t *table) addRule(r compiledRule, names map[string]bool) {
 		t.bySelector[sel] = append(t.bySelector[sel], i)
 	}
 	for _, p := range r.ports {
+		t.icmp = t.icmp || p.Protocol.IsICMP()
 		if p.Name != "" {
 			names[p.Name] = true
 		}

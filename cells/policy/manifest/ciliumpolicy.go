@@ -49,7 +49,7 @@ type ciliumSpec struct {
 type ciliumRule struct {
 	ciliumPeers
 	ToPorts        []ciliumPorts   `json:"toPorts"`
-	ICMPs          json.RawMessage `json:"icmps"`
+	ICMPs          []ciliumICMP    `json:"icmps"`
 	FromRequires   json.RawMessage `json:"fromRequires"`
 	FromGroups     json.RawMessage `json:"fromGroups"`
 	FromNodes      json.RawMessage `json:"fromNodes"`
@@ -161,8 +161,17 @@ func (f *faults) ciliumRule(path *field.Path, namespace string, d model.Directio
 	rule := model.Rule{Name: strings.TrimPrefix(path.String(), "spec."), Action: action}
 	given := false
 	rule.Peers, given = f.ciliumPeers(path, namespace, d, r.ciliumPeers)
-	if !given && len(r.ToPorts) > 0 {
+	if !given && len(r.ToPorts)+len(r.ICMPs) > 0 {
 		rule.Peers = []model.Peer{{Any: true}}
+	}
+	if len(r.ICMPs) > 0 {
+		if len(r.ToPorts) > 0 {
+			f.add(field.Forbidden(path.Child("icmps"), "together with toPorts: write one rule for each"))
+		}
+		if rule.Ports = f.ciliumICMPs(path.Child("icmps"), action, r.ICMPs); len(rule.Ports) == 0 {
+			rule.Peers = nil // it matches nothing
+		}
+		return []model.Rule{rule}
 	}
 	if len(r.ToPorts) == 0 {
 		return []model.Rule{rule} // without peers it matches nothing
@@ -205,7 +214,6 @@ func (f *faults) refuseAll(path *field.Path, reason string, fields ...refused) {
 
 func (f *faults) refuseInRule(path *field.Path, d model.Direction, action model.Action, r ciliumRule) {
 	const notSupported = "not supported"
-	f.refuseAll(path, "not supported yet; a rule without ports matches all protocols", refused{"icmps", r.ICMPs})
 	f.refuseAll(path, notSupported, refused{"fromRequires", r.FromRequires}, refused{"fromGroups", r.FromGroups}, refused{"fromNodes", r.FromNodes},
 		refused{"toRequires", r.ToRequires}, refused{"toServices", r.ToServices}, refused{"toGroups", r.ToGroups}, refused{"toNodes", r.ToNodes},
 		refused{"authentication", r.Authentication})

@@ -169,6 +169,27 @@ func TestCiliumCluster(t *testing.T) {
 	}
 }
 
+// TestCiliumICMPs: types are echo requests or others, and what comes with a connection needs none.
+func TestCiliumICMPs(t *testing.T) {
+	any := []model.Peer{{Any: true}}
+	echo := func(protocol model.Protocol, number uint16) model.Port {
+		return model.Port{Protocol: protocol, First: number, Last: number}
+	}
+	for body, want := range map[string]model.Rule{
+		"ingress: [{icmps: [{fields: [{type: 8}, {family: IPv6, type: '128'}]}]}]":                          {Name: "ingress[0]", Peers: any, Ports: []model.Port{echo(model.ICMP, 8), echo(model.ICMPv6, 128)}},
+		"ingress: [{icmps: [{fields: [{type: EchoRequest}]}, {fields: [{type: DestinationUnreachable}]}]}]": {Name: "ingress[0]", Peers: any, Ports: []model.Port{echo(model.ICMP, 8)}},
+		"ingress: [{icmps: [{}]}]": {Name: "ingress[0]"},
+		"ingress: [{fromEntities: [all], icmps: [{fields: [{type: EchoReply}]}]}]": {Name: "ingress[0]"},
+		"ingressDeny: [{icmps: [{fields: [{type: 13}]}]}]":                         {Name: "ingressDeny[0]", Action: model.Deny, Peers: any, Ports: []model.Port{{Protocol: model.ICMP}}},
+		"ingress: [{fromEntities: [all], icmps: []}]":                              {Name: "ingress[0]", Peers: any},
+	} {
+		got := read(t, ciliumHead+"  endpointSelector: {}\n  "+body+"\n")
+		if diff := cmp.Diff(&model.Rules{want}, got[0].Ingress, cmpopts.EquateEmpty()); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", body, diff)
+		}
+	}
+}
+
 // TestCiliumOneFault: a field that is refused is told once.
 func TestCiliumOneFault(t *testing.T) {
 	for _, body := range []string{
@@ -210,7 +231,12 @@ func TestCiliumRefused(t *testing.T) {
 		rule("{fromCIDRSet: [{cidr: 10.0.0.0/8, except: [11.0.0.0/16]}]}"):                                            "spec.ingress[0].fromCIDRSet[0].except[0]: Invalid",
 		rule("{fromCIDRSet: [{cidrGroupRef: a}]}"):                                                                    "spec.ingress[0].fromCIDRSet[0].cidrGroupRef: Forbidden",
 		rule("{fromRequires: [{}]}"):                                                                                  "spec.ingress[0].fromRequires: Forbidden: not supported",
-		rule("{icmps: [{fields: [{type: 8}]}]}"):                                                                      "spec.ingress[0].icmps: Forbidden",
+		rule("{icmps: [{fields: [{type: Timestamp}]}]}"):                                                              `spec.ingress[0].icmps[0].fields[0].type: Invalid value: "Timestamp": only echo requests`,
+		rule("{icmps: [{fields: [{type: Ping}]}]}"):                                                                   `spec.ingress[0].icmps[0].fields[0].type: Invalid value: "Ping": no type of ICMP`,
+		rule("{icmps: [{fields: [{type: 256}]}]}"):                                                                    `spec.ingress[0].icmps[0].fields[0].type: Invalid value: "256": no type of ICMP`,
+		rule("{icmps: [{fields: [{family: IPv6}]}]}"):                                                                 "spec.ingress[0].icmps[0].fields[0].type: Required",
+		rule("{icmps: [{fields: [{family: ipv5, type: 8}]}]}"):                                                        "spec.ingress[0].icmps[0].fields[0].family: Unsupported",
+		rule("{icmps: [{fields: [{type: 8}]}], toPorts: [{ports: [{port: '80'}]}]}"):                                  "spec.ingress[0].icmps: Forbidden: together with toPorts",
 		rule("{toPorts: [{}]}"):                                                                                       "spec.ingress[0].toPorts[0].ports: Required",
 		port("{protocol: TCP}"):                                                                                       "spec.ingress[0].toPorts[0].ports[0].port: Required",
 		port("{port: '80', protocol: ICMP}"):                                                                          "spec.ingress[0].toPorts[0].ports[0].protocol: Unsupported value",

@@ -143,18 +143,32 @@ type Rule struct {
 // Protocol is a number of an IP protocol.
 type Protocol uint8
 
-// The protocols that have ports. Any other one is matched by rules without ports only.
+// The protocols that have ports. Any other one, but ICMP and ICMPv6, is matched by rules without ports only.
 const (
 	TCP  Protocol = 6
 	UDP  Protocol = 17
 	SCTP Protocol = 132
 )
 
-// The protocols for which a rule without ports is the only one that matches.
+// The protocols with types of messages: see [Port].
 const (
 	ICMP   Protocol = 1
 	ICMPv6 Protocol = 58
 )
+
+// OtherTypes stands for all types of ICMP and ICMPv6 but echo requests.
+const OtherTypes = 0
+
+// IsICMP reports whether the protocol is ICMP or ICMPv6.
+func (p Protocol) IsICMP() bool { return p == ICMP || p == ICMPv6 }
+
+// EchoRequest is the type of an echo request of ICMP or ICMPv6.
+func (p Protocol) EchoRequest() uint16 {
+	if p == ICMP {
+		return 8
+	}
+	return 128
+}
 
 // HasPorts reports whether rules with ports may match the protocol.
 func (p Protocol) HasPorts() bool { return p == TCP || p == UDP || p == SCTP }
@@ -175,7 +189,8 @@ func (p Protocol) String() string {
 	return strconv.Itoa(int(p))
 }
 
-// Port matches destination ports: those from First to Last, or the port that the destination pod has under Name.
+// Port matches destination ports: those from First to Last, or the port that the destination pod has under Name. Of ICMP and ICMPv6, First and Last are the type
+// of echo requests, or [OtherTypes].
 type Port struct {
 	Protocol    Protocol // 0, with a name only: the protocol that the pod's port has
 	First, Last uint16

@@ -331,6 +331,10 @@ func portsMatch(ports []model.Port, q question) bool {
 	}
 	switch q.protocol {
 	case model.TCP, model.UDP, model.SCTP:
+	case model.ICMP, model.ICMPv6:
+		// A connection of ICMP is a ping: "ICMPs is a list of ICMP rule identified by type number".
+		echo := map[model.Protocol]uint16{model.ICMP: 8, model.ICMPv6: 128}[q.protocol]
+		return slices.Contains(ports, model.Port{Protocol: q.protocol, First: echo, Last: echo})
 	default:
 		return false
 	}

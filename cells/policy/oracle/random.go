@@ -238,6 +238,16 @@ func (r Random) port() model.Port {
 	return p
 }
 
+// icmpType is echo requests, or all other types.
+func (r Random) icmpType() model.Port {
+	p := model.Port{Protocol: pick(r, model.ICMP, model.ICMPv6)}
+	if r.chance(70) {
+		p.First = p.Protocol.EchoRequest()
+		p.Last = p.First
+	}
+	return p
+}
+
 func (r Random) rules(kind string, d model.Direction) *model.Rules {
 	rules := model.Rules{}
 	for range r.IntN(4) {
@@ -258,6 +268,9 @@ func (r Random) rules(kind string, d model.Direction) *model.Rules {
 		if r.chance(60) {
 			for range 1 + r.IntN(3) {
 				rule.Ports = append(rule.Ports, r.port())
+			}
+			if isCilium(kind) && r.chance(20) {
+				rule.Ports = append(rule.Ports, r.icmpType())
 			}
 		}
 		if isCilium(kind) && rule.Action == model.Accept && r.chance(75) {

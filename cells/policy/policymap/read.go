@@ -124,6 +124,9 @@ func (m Maps) value(table, class uint32, protocol model.Protocol, port uint16) (
 	case set == abi.RowsAllow:
 		return engine.ValueAllow, nil
 	}
+	if protocol.IsICMP() {
+		port = 1 // the identifier of a ping: any but 0
+	}
 	row := abi.RowKey{Bits: bitsProtocol + 16, Rows: set, Protocol: uint8(protocol)}
 	binary.BigEndian.PutUint16(row.Port[:], port)
 	value, _, err := lookup(m.Rows, row)

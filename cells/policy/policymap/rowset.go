@@ -44,13 +44,19 @@ type entry struct {
 	value uint32
 }
 
-// entriesOf returns the entries of a set, without its number: one for each row, and one for later fragments of each protocol with ports
-// and of unknown ones.
+// entriesOf returns the entries of a set, without its number: one for each row, and one for later fragments of each protocol with ports,
+// of ICMP if it has rows of its own, and of unknown protocols.
 func entriesOf(rows []engine.Row) (entries []entry) {
 	for _, r := range rows {
 		entries = append(entries, entry{keyOf(r), r.Decision.Value()})
 	}
-	for _, protocol := range []model.Protocol{0, model.TCP, model.UDP, model.SCTP} {
+	protocols := []model.Protocol{0, model.TCP, model.UDP, model.SCTP}
+	for _, icmp := range []model.Protocol{model.ICMP, model.ICMPv6} {
+		if slices.ContainsFunc(rows, func(r engine.Row) bool { return r.Protocol == icmp }) {
+			protocols = append(protocols, icmp)
+		}
+	}
+	for _, protocol := range protocols {
 		k := abi.RowKey{Bits: bitsProtocol + 8, Protocol: abi.ProtocolFragment, Port: [2]uint8{uint8(protocol)}}
 		value := engine.ValueDeny
 		if allowsAny(rows, protocol) {
