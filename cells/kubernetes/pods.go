@@ -13,10 +13,12 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/validation"
 
 	v1 "porin.dev/porin/api/v1"
 	"porin.dev/porin/cells/endpoint"
 	"porin.dev/porin/cells/kubernetes/watch"
+	"porin.dev/porin/cells/policy/model"
 	"porin.dev/porin/internal/fault"
 )
 
@@ -43,6 +45,10 @@ func slimPod(p *corev1.Pod) Pod {
 	slim := Pod{
 		UID: types.UID(strings.Clone(string(p.UID))), Labels: cloneMap(p.Labels), Annotations: ownAnnotations(p.Annotations), Ports: portsOf(p),
 		OfNode: p.Spec.HostNetwork, Running: p.Status.Phase == corev1.PodRunning && p.DeletionTimestamp == nil,
+	}
+	delete(slim.Labels, model.ServiceAccountLabel) // nobody chooses it
+	if account := p.Spec.ServiceAccountName; account != "" && len(account) <= validation.LabelValueMaxLength {
+		slim.Labels[model.ServiceAccountLabel] = strings.Clone(account)
 	}
 	if hash, ok := p.Annotations[staticPodAnnotation]; ok {
 		slim.UID = types.UID(strings.Clone(hash))

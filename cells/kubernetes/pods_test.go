@@ -357,3 +357,18 @@ func TestMetadataAwaitsPolicies(t *testing.T) {
 		})
 	}
 }
+
+// TestSlimPodServiceAccount: the service account is a label, which the pod's own labels cannot change.
+func TestSlimPodServiceAccount(t *testing.T) {
+	const key = "io.cilium.k8s.policy.serviceaccount"
+	for account, want := range map[string]map[string]string{
+		"shop":                  {"app": "a", key: "shop"},
+		strings.Repeat("x", 64): {"app": "a"},
+		"":                      {"app": "a"},
+	} {
+		pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{"app": "a", key: "forged"}}, Spec: corev1.PodSpec{ServiceAccountName: account}}
+		if diff := cmp.Diff(want, slimPod(pod).Labels); diff != "" {
+			t.Errorf("%q (-want +got):\n%s", account, diff)
+		}
+	}
+}

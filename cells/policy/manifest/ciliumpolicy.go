@@ -476,6 +476,8 @@ func (f *faults) ciliumKey(path *field.Path, key string) (_ string, about int, o
 		return strings.TrimPrefix(key, ciliumNamespaceLabel), aboutNamespace, true
 	case key == ciliumCluster:
 		return key, aboutCluster, true
+	case key == model.ServiceAccountLabel:
+		return key, aboutPod, true
 	case strings.HasPrefix(key, ciliumOwn):
 		f.add(field.Forbidden(path, key+" is not supported"))
 		return "", 0, false

@@ -34,6 +34,9 @@ func (k EndpointKind) String() string {
 	return name(k, "world", "host", "remote-node", "health", "unmanaged", "init", "pod")
 }
 
+// ServiceAccountLabel is a label of each pod of the Kubernetes API, with its service account, as Cilium's policies name it.
+const ServiceAccountLabel = "io.cilium.k8s.policy.serviceaccount"
+
 // Endpoint is a pod or node.
 type Endpoint struct {
 	Key  string // unique: the attachment of an endpoint of this node
