@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"slices"
 
 	"go.uber.org/fx"
 	corev1 "k8s.io/api/core/v1"
@@ -43,14 +44,20 @@ func Module(cfg Config, node string) fx.Option {
 			}
 			return n, err
 		}),
-		fx.Provide(fx.Private, func(client *Client, namespaces *Namespaces, policies *policyWatch, log *slog.Logger) (*watches, error) {
-			return newWatches(client, namespaces, policies, node, log)
+		fx.Provide(fx.Private, func(client *Client, policies *policy.Policies, watches *policyWatch, log *slog.Logger) *referenceWatch {
+			return newReferenceWatch(cfg, client, policies, watches, log)
+		}),
+		fx.Provide(fx.Private, func(client *Client, namespaces *Namespaces, policies *policyWatch, references *referenceWatch, log *slog.Logger) (*watches, error) {
+			return newWatches(client, namespaces, policies, references, node, log)
 		}),
 		fx.Provide(func(w *watches) *Pods { return w.store }),
 		supervisor.Tasks(func(w *watches, log *slog.Logger) *task.Task { return task.Forever(log, "kubernetes-pods", w.pods.Run) }),
 		supervisor.Tasks(func(n *Namespaces) *task.Task { return n.task }),
 		supervisor.Tasks(func(p *policyWatch, log *slog.Logger) *task.Task {
 			return task.Forever(log, "kubernetes-policies", p.run)
+		}),
+		supervisor.Tasks(func(r *referenceWatch, log *slog.Logger) *task.Task {
+			return task.Forever(log, "kubernetes-references", r.run)
 		}),
 		supervisor.Tasks(func(pods *Pods, lookup endpointmanager.Lookup, manager endpointmanager.Manager, log *slog.Logger) *task.Task {
 			return task.Forever(log, "kubernetes-labels", (&follower{pods, lookup, manager, log}).run)
@@ -72,9 +79,10 @@ type watches struct {
 	pods       *watch.Loop[Pod]
 	namespaces *Namespaces
 	policies   *policyWatch
+	references *referenceWatch
 }
 
-func newWatches(client *Client, namespaces *Namespaces, policies *policyWatch, node string, log *slog.Logger) (*watches, error) {
+func newWatches(client *Client, namespaces *Namespaces, policies *policyWatch, references *referenceWatch, node string, log *slog.Logger) (*watches, error) {
 	core, err := client.Core()
 	if err != nil {
 		return nil, fmt.Errorf("kubernetes: %w", err)
@@ -95,7 +103,7 @@ func newWatches(client *Client, namespaces *Namespaces, policies *policyWatch, n
 		},
 	}
 	w := &watches{
-		client: client, store: store, policies: policies,
+		client: client, store: store, policies: policies, references: references,
 		pods:       watch.New("pods", pods, podHandler{store}, log),
 		namespaces: namespaces,
 	}
@@ -104,10 +112,11 @@ func newWatches(client *Client, namespaces *Namespaces, policies *policyWatch, n
 		w.pods.Hurry()
 		w.namespaces.loop.Hurry()
 		policies.hurry()
+		references.hurry()
 	}
 	return w, nil
 }
 
 func (w *watches) states() []watch.State {
-	return append([]watch.State{w.pods.State(), w.namespaces.loop.State()}, w.policies.states()...)
+	return slices.Concat([]watch.State{w.pods.State(), w.namespaces.loop.State()}, w.policies.states(), w.references.states())
 }

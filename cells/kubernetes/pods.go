@@ -46,7 +46,7 @@ func slimPod(p *corev1.Pod) Pod {
 		UID: types.UID(strings.Clone(string(p.UID))), Labels: cloneMap(p.Labels), Annotations: ownAnnotations(p.Annotations), Ports: portsOf(p),
 		OfNode: p.Spec.HostNetwork, Running: p.Status.Phase == corev1.PodRunning && p.DeletionTimestamp == nil,
 	}
-	delete(slim.Labels, model.ServiceAccountLabel) // nobody chooses it
+	delete(slim.Labels, model.ServiceAccountLabel) // a label of the pod must not forge it
 	if account := p.Spec.ServiceAccountName; account != "" && len(account) <= validation.LabelValueMaxLength {
 		slim.Labels[model.ServiceAccountLabel] = strings.Clone(account)
 	}

@@ -57,6 +57,9 @@ func (p *Policies) Diff(ctx context.Context, endpoints endpointmanager.Lookup, f
 	if err != nil {
 		return d, fault.Wrap(fault.Invalid, err)
 	}
+	for i := range proposed {
+		proposed[i] = p.references.resolve(proposed[i])
+	}
 	if len(proposed)+len(remove) == 0 {
 		return d, fault.New(fault.Invalid, "no policy: want one document or more, or a policy to delete")
 	}

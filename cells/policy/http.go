@@ -263,6 +263,7 @@ func (s routes) toV1(m manifest.Manifest, reports []engine.Report) v1.Policy {
 		}
 		one.Reports = append(one.Reports, o.texts(byHand)...)
 	}
+	one.Reports = append(one.Reports, s.policies.references.problems(m.Policy)...)
 	if err := s.policies.view.gaveUp(m.Policy.ID); err != nil {
 		one.Reports = append(one.Reports, "not in force as it is: "+err.Error())
 	}

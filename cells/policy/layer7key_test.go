@@ -57,7 +57,7 @@ func TestStoreKeyOfPreviousVersion(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := db.View(func(tx *bbolt.Tx) error { _, _, err := readPolicies(tx); return err }); err != nil {
+	if err := db.View(func(tx *bbolt.Tx) error { _, _, _, err := readPolicies(tx); return err }); err != nil {
 		t.Fatal(err)
 	}
 	if err := db.Close(); err != nil {
@@ -66,7 +66,7 @@ func TestStoreKeyOfPreviousVersion(t *testing.T) {
 	var keys [2][]byte
 	for i := range keys {
 		s := store{path: path}
-		if _, _, err := s.open(); err != nil {
+		if _, _, _, err := s.open(); err != nil {
 			t.Fatal(err)
 		}
 		keys[i] = s.key

@@ -92,11 +92,9 @@ func (p *Policies) changeObjects(ctx context.Context, set []object, remove []mod
 		p.log.Error("policies of the Kubernetes API are not on the disk: an agent that starts without the API server does not have them", "error", err)
 	}
 	var u update
-	for id, o := range changed {
-		if o != nil && weight(o.Policy) > largeWeight {
-			if err := p.check([]manifest.Manifest{o.Manifest}); err != nil {
-				u.setUnfit(id, err)
-			}
+	for _, o := range changed {
+		if o != nil {
+			p.checkLarge(&u, o.Manifest)
 		}
 	}
 	p.mu.Lock()
@@ -111,11 +109,11 @@ func (p *Policies) changeObjects(ctx context.Context, set []object, remove []mod
 			continue
 		}
 		if o == nil {
-			u.policies.set(id, nil)
+			p.inForceLocked(&u, id, nil)
 			p.log.Info("policy deleted", "policy", id.String(), "source", SourceKubernetes)
 			continue
 		}
-		u.policies.set(id, &o.Policy)
+		p.inForceLocked(&u, id, &o.Policy)
 		p.log.Info("policy set", "policy", id.String(), "source", SourceKubernetes)
 		for _, err := range o.faults {
 			p.log.Warn("policy has a part that is not known here, and denies what the part may deny", "policy", id.String(), "error", err)

@@ -46,6 +46,8 @@ type Policies struct {
 	store store         // used by who has the turn
 	turn  chan struct{} // holds one token while a change is under way
 	diff  chan struct{} // holds one token while a diff is computed, which takes an engine of its own
+	// references has a lock of its own.
+	references *References
 
 	mu      sync.RWMutex // guards the fields below, which only who has the turn writes
 	files   map[model.PolicyID]manifest.Manifest
@@ -56,27 +58,33 @@ type Policies struct {
 func New(cfg Config, q *Queue, log *slog.Logger) *Policies {
 	return &Policies{
 		log: log, queue: q, view: q.View(), store: store{path: cfg.path()}, turn: make(chan struct{}, 1), diff: make(chan struct{}, 1),
-		files: map[model.PolicyID]manifest.Manifest{}, objects: map[model.PolicyID]object{},
+		references: newReferences(),
+		files:      map[model.PolicyID]manifest.Manifest{}, objects: map[model.PolicyID]object{},
 	}
 }
 
 // Start reads what is on the disk.
 func (p *Policies) Start() error {
-	files, objects, err := p.store.open()
+	files, objects, resolved, err := p.store.open()
 	if err != nil {
 		return err
 	}
+	p.references.load(resolved)
 	p.queue.setLayer7Key(p.store.key)
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	var u update
 	for _, o := range objects {
 		p.objects[o.Policy.ID] = o
-		u.policies.set(o.Policy.ID, &o.Policy)
 	}
 	for _, m := range files {
 		p.files[m.Policy.ID] = m
-		u.policies.set(m.Policy.ID, &m.Policy)
+		p.inForceLocked(&u, m.Policy.ID, &m.Policy)
+	}
+	for id, o := range p.objects {
+		if _, byHand := p.files[id]; !byHand {
+			p.inForceLocked(&u, id, &o.Policy)
+		}
 	}
 	p.queue.collect(u)
 	return nil
@@ -119,6 +127,9 @@ func (p *Policies) Put(ctx context.Context, data []byte) ([]manifest.Manifest, [
 			return nil, nil, fault.New(fault.Conflict, fmt.Sprintf("%s: the policy is one of the Kubernetes API: change it there, with kubectl", m.Policy.ID))
 		}
 		asks, err := p.supported(m.Policy)
+		if err == nil {
+			err = p.references.supports(m.Policy)
+		}
 		if err != nil {
 			return nil, nil, fmt.Errorf("%s: %w", m.Policy.ID, err)
 		}
@@ -210,14 +221,15 @@ func (p *Policies) change(ctx context.Context, set []manifest.Manifest, remove [
 	p.mu.Lock()
 	for _, m := range set {
 		p.files[m.Policy.ID] = m
-		u.policies.set(m.Policy.ID, &m.Policy)
+		p.inForceLocked(&u, m.Policy.ID, &m.Policy)
 		p.log.Info("policy set", "policy", m.Policy.ID.String())
 	}
 	for _, id := range remove {
 		delete(p.files, id)
-		u.policies.set(id, nil)
 		if o, ok := p.objects[id]; ok {
-			u.policies.set(id, &o.Policy)
+			p.inForceLocked(&u, id, &o.Policy)
+		} else {
+			p.inForceLocked(&u, id, nil)
 		}
 		p.log.Info("policy deleted", "policy", id.String())
 	}
@@ -248,7 +260,7 @@ func (p *Policies) retryGivenUp(ctx context.Context) {
 			continue
 		}
 		var u update
-		u.policies.set(id, &m.Policy)
+		u.policies.set(id, new(p.references.resolve(m.Policy)))
 		if err := p.queue.set(ctx, u); err != nil {
 			return // it is tried again
 		}
@@ -263,7 +275,7 @@ func (p *Policies) check(set []manifest.Manifest) error {
 	}
 	var u engine.Update
 	for _, m := range set {
-		u.SetPolicies = append(u.SetPolicies, m.Policy)
+		u.SetPolicies = append(u.SetPolicies, p.references.resolve(m.Policy))
 	}
 	e := p.view.copyEngine(true)
 	if e.Apply(u); e.Exceeded() {

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"crypto/rand"
 	"crypto/sha256"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -28,13 +29,14 @@ var (
 	policiesBucket = []byte("policies-v1")   // the policy's ID as text -> its manifest
 	objectsBucket  = []byte("kubernetes-v1") // the same, of policies of the Kubernetes API; made with the first one
 	keysBucket     = []byte("keys-v1")
+	resolvedBucket = []byte("references-v1")  // a reference -> what it selects; made with the first one
 	layer7Key      = []byte("layer7-numbers") // in keysBucket
 )
 
 var storeKind = boltfile.Kind{
 	Name:  "the policies",
 	Fill:  func(tx *bbolt.Tx) error { _, err := tx.CreateBucket(policiesBucket); return err },
-	Check: func(tx *bbolt.Tx) error { _, _, err := readPolicies(tx); return err },
+	Check: func(tx *bbolt.Tx) error { _, _, _, err := readPolicies(tx); return err },
 	Fault: func(path string, err error) error {
 		return fault.Wrap(fault.Unavailable, fmt.Errorf("open the policies in %s: %w", path, err))
 	},
@@ -44,10 +46,10 @@ var storeKind = boltfile.Kind{
 	},
 }
 
-func readPolicies(tx *bbolt.Tx) (files []manifest.Manifest, objects []object, err error) {
+func readPolicies(tx *bbolt.Tx) (files []manifest.Manifest, objects []object, resolved map[model.Reference]model.Resolution, err error) {
 	bucket := tx.Bucket(policiesBucket)
 	if bucket == nil {
-		return nil, nil, errors.New("it has no policies in it")
+		return nil, nil, nil, errors.New("it has no policies in it")
 	}
 	another := func(key []byte) error { return fmt.Errorf("%s: it is another policy's manifest", key) }
 	err = bucket.ForEach(func(key, value []byte) error {
@@ -62,7 +64,7 @@ func readPolicies(tx *bbolt.Tx) (files []manifest.Manifest, objects []object, er
 		return nil
 	})
 	if bucket = tx.Bucket(objectsBucket); err != nil || bucket == nil {
-		return files, nil, err
+		return files, nil, nil, err
 	}
 	err = bucket.ForEach(func(key, value []byte) error {
 		o := readObject(value)
@@ -72,31 +74,44 @@ func readPolicies(tx *bbolt.Tx) (files []manifest.Manifest, objects []object, er
 		objects = append(objects, o)
 		return nil
 	})
-	return files, objects, err
+	if bucket = tx.Bucket(resolvedBucket); err != nil || bucket == nil {
+		return files, objects, nil, err
+	}
+	resolved = map[model.Reference]model.Resolution{}
+	err = bucket.ForEach(func(key, value []byte) error {
+		var reference model.Reference
+		var to model.Resolution
+		if err := errors.Join(json.Unmarshal(key, &reference), json.Unmarshal(value, &to)); err != nil {
+			return fmt.Errorf("%s: %w", key, err)
+		}
+		resolved[reference] = to
+		return nil
+	})
+	return files, objects, resolved, err
 }
 
 // open returns what the file has, if there is one. From then on the store has a key.
-func (s *store) open() (files []manifest.Manifest, objects []object, err error) {
+func (s *store) open() (files []manifest.Manifest, objects []object, resolved map[model.Reference]model.Resolution, err error) {
 	s.key = make([]byte, sha256.Size)
 	if _, err := rand.Read(s.key); err != nil {
-		return nil, nil, fmt.Errorf("make a key for the numbers of layer 7 rules: %w", err)
+		return nil, nil, nil, fmt.Errorf("make a key for the numbers of layer 7 rules: %w", err)
 	}
 	if s.path == "" {
-		return nil, nil, nil
+		return nil, nil, nil, nil
 	}
 	if _, err := os.Stat(s.path); errors.Is(err, fs.ErrNotExist) {
-		return nil, nil, nil
+		return nil, nil, nil, nil
 	}
 	if s.db, err = storeKind.Open(s.path); err != nil {
-		return nil, nil, err
+		return nil, nil, nil, err
 	}
-	if err := s.db.View(func(tx *bbolt.Tx) error { files, objects, err = readPolicies(tx); return err }); err != nil {
-		return nil, nil, err
+	if err := s.db.View(func(tx *bbolt.Tx) error { files, objects, resolved, err = readPolicies(tx); return err }); err != nil {
+		return nil, nil, nil, err
 	}
 	if err := s.db.Update(s.shareKey); err != nil {
-		return nil, nil, fault.Wrap(fault.Unavailable, fmt.Errorf("write the key for the numbers of layer 7 rules to %s: %w", s.path, err))
+		return nil, nil, nil, fault.Wrap(fault.Unavailable, fmt.Errorf("write the key for the numbers of layer 7 rules to %s: %w", s.path, err))
 	}
-	return files, objects, nil
+	return files, objects, resolved, nil
 }
 
 // shareKey reads the file's key, or writes the store's into a file without one.
@@ -119,6 +134,27 @@ func (s *store) close() error {
 	err := s.db.Close()
 	s.db = nil
 	return err
+}
+
+// resolve writes what a reference of a policy on the disk selects, or with nil removes it.
+func (s *store) resolve(reference model.Reference, to *model.Resolution) error {
+	if s.db == nil {
+		return nil // there is no policy
+	}
+	value, err := json.Marshal(to)
+	if err != nil {
+		return err
+	}
+	return s.db.Update(func(tx *bbolt.Tx) error {
+		bucket, err := tx.CreateBucketIfNotExists(resolvedBucket)
+		if err != nil {
+			return err
+		}
+		if to == nil {
+			return bucket.Delete(referenceKey(reference))
+		}
+		return bucket.Put(referenceKey(reference), value)
+	})
 }
 
 // change writes all or nothing to one of the buckets of policies. When it returns nil, all is on the disk.

@@ -44,7 +44,7 @@ func newAPIServer(t *testing.T, node *testutil.Node) *apiServer {
 	core := func(resource, kind string, namespaced bool) kubernetestest.Resource {
 		return kubernetestest.Resource{GroupVersionResource: corev1.SchemeGroupVersion.WithResource(resource), Kind: kind, Namespaced: namespaced}
 	}
-	resources := append(recordstest.Resources(), core("pods", "Pod", true), core("namespaces", "Namespace", false),
+	resources := append(recordstest.Resources(), core("pods", "Pod", true), core("services", "Service", true), core("namespaces", "Namespace", false),
 		kubernetestest.Resource{GroupVersionResource: schema.GroupVersionResource{Group: "networking.k8s.io", Version: "v1", Resource: "networkpolicies"}, Kind: "NetworkPolicy", Namespaced: true},
 		kubernetestest.Resource{GroupVersionResource: schema.GroupVersionResource{Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions"}, Kind: "CustomResourceDefinition"},
 	)
@@ -308,4 +308,53 @@ func (s *apiServer) policy(manifest string) {
 		s.t.Fatal(err)
 	}
 	s.Put(fields)
+}
+
+// TestKubernetesReferences: a policy that names a Service follows it, also when the agent starts without the API server, and only that Service is watched, while the policy is there.
+func TestKubernetesReferences(t *testing.T) {
+	t.Parallel()
+	node := testutil.NewNode(t)
+	api := newAPIServer(t, node)
+	api.namespace("shop", nil)
+	for _, name := range []string{"web", "db", "other"} {
+		api.pod(name, name)
+	}
+	service := func(app string) {
+		api.Put(&corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "db"}, Spec: corev1.ServiceSpec{Selector: map[string]string{"app": app}}})
+	}
+	service("db")
+	api.Serve(kubernetestest.Resource{GroupVersionResource: schema.GroupVersionResource{Group: "cilium.io", Version: "v2", Resource: "ciliumnetworkpolicies"}, Kind: "CiliumNetworkPolicy", Namespaced: true})
+	api.Put(map[string]any{"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition", "metadata": map[string]any{"name": "ciliumnetworkpolicies.cilium.io"}})
+	api.policy(`{apiVersion: cilium.io/v2, kind: CiliumNetworkPolicy, metadata: {name: web, namespace: shop}, spec: {endpointSelector: {matchLabels: {app: web}}, egress: [{toServices: [{k8sService: {serviceName: db}}]}]}}`)
+	r := rigOn(t, node, api.flags...)
+	web, db, other := r.named("shop", "web"), r.named("shop", "db"), r.named("shop", "other")
+	for _, server := range []pod{db, other} {
+		for _, addr := range []netip.Addr{server.ipv4, server.ipv6} {
+			server.Listen(t, netip.AddrPortFrom(addr, 8080)) // the kernel accepts
+		}
+	}
+	reaches := func(toDB, toOther bool) {
+		t.Helper()
+		r.reaches(web, db, toDB)
+		r.reaches(web, other, toOther)
+	}
+	reaches(true, false)
+	service("other")
+	reaches(false, true)
+	api.stop()
+	r.agent.Restart(t)
+	reaches(false, true)
+	api.listen()
+	service("db")
+	reaches(true, false)
+	api.Delete("services", "shop", "db")
+	reaches(false, false)
+	api.Delete("ciliumnetworkpolicies", "shop", "web")
+	reaches(true, true)
+	service("db")
+	for _, request := range api.Requests() {
+		if request.Resource == "services" && request.Selector != "metadata.name=db" {
+			t.Errorf("%+v, want the Service of the policy alone", request)
+		}
+	}
 }

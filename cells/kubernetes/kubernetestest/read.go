@@ -103,7 +103,7 @@ func (s *Server) answer(w http.ResponseWriter, r *http.Request, code int, o *obj
 // list answers with a page. A token to continue is the list's version and the key of the last object.
 func (s *Server) list(w http.ResponseWriter, r *http.Request, t target) {
 	query := r.URL.Query()
-	matches, err := selector(query.Get("fieldSelector"))
+	matches, err := selectorOf(query)
 	if err != nil {
 		s.fail(w, http.StatusBadRequest, metav1.StatusReasonBadRequest, err.Error())
 		return
@@ -209,7 +209,7 @@ func (s *Server) encodeList(f form, t target, objects []*object, about metav1.Li
 // The request came in the epoch.
 func (s *Server) watch(w http.ResponseWriter, r *http.Request, t target, epoch uint64) {
 	query := r.URL.Query()
-	matches, err := selector(query.Get("fieldSelector"))
+	matches, err := selectorOf(query)
 	if err != nil {
 		s.fail(w, http.StatusBadRequest, metav1.StatusReasonBadRequest, err.Error())
 		return

@@ -1,15 +1,18 @@
 package kubernetestest
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"net/url"
 	"slices"
 	"strconv"
 	"strings"
 	"sync"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/runtime/serializer"
@@ -49,7 +52,7 @@ type change struct {
 type Request struct {
 	Verb     string // get, list, watch, create, update, patch, delete
 	Resource string
-	Selector string
+	Selector string // of fields or labels
 }
 
 // Server is an API server. Its methods may be called concurrently.
@@ -223,7 +226,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	verb := verbOf(r, t)
-	request := Request{Verb: verb, Resource: t.GroupVersionResource.Resource, Selector: r.URL.Query().Get("fieldSelector")}
+	request := Request{Verb: verb, Resource: t.GroupVersionResource.Resource, Selector: cmp.Or(r.URL.Query().Get("fieldSelector"), r.URL.Query().Get("labelSelector"))}
 	fault, epoch := s.record(request)
 	if fault.Wait != nil {
 		select {
@@ -323,6 +326,16 @@ func (s *Server) fail(w http.ResponseWriter, code int, reason metav1.StatusReaso
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(code)
 	_ = json.NewEncoder(w).Encode(statusOf(code, reason, message))
+}
+
+// selectorOf is of fields and labels.
+func selectorOf(query url.Values) (func(*object) bool, error) {
+	byFields, err := selector(query.Get("fieldSelector"))
+	if err != nil {
+		return nil, err
+	}
+	byLabels, err := labels.Parse(query.Get("labelSelector"))
+	return func(o *object) bool { return byFields(o) && byLabels.Matches(labels.Set(o.meta.Labels)) }, err
 }
 
 // selector decides by fields, such as spec.nodeName=a,metadata.name!=b.

@@ -155,7 +155,7 @@ func (k kind[T]) removeVersion(ctx context.Context, item T) error {
 
 // source reads the records that the selector of fields matches.
 func (k kind[T]) source(fields string) watch.Raw[record[T]] {
-	return watch.Raw[record[T]]{Client: k.client, Resource: k.resource(), Selector: fields, Slim: k.read}
+	return watch.Raw[record[T]]{Client: k.client, Resource: k.resource(), Fields: fields, Slim: k.read}
 }
 
 // all lists the records that the selector of fields matches. It tells a record that cannot be read as an error, and goes on.

@@ -16,7 +16,8 @@ import (
 type Raw[T any] struct {
 	Client   rest.Interface // for JSON
 	Resource string
-	Selector string // of fields; empty is every object
+	// Namespace, Fields and Labels are selectors; empty ones are all objects.
+	Namespace, Fields, Labels string
 	// Slim takes the needed part of an object. It reports unreadable objects itself: one object must not end the watch of all.
 	Slim func(metadata metav1.ObjectMeta, object []byte) T
 }
@@ -24,8 +25,8 @@ type Raw[T any] struct {
 var _ Source[struct{}] = Raw[struct{}]{}
 
 func (s Raw[T]) request(options metav1.ListOptions) *rest.Request {
-	options.FieldSelector = s.Selector
-	return s.Client.Get().Resource(s.Resource).VersionedParams(&options, metav1.ParameterCodec).MaxRetries(0).SetHeader("Accept", "application/json")
+	options.FieldSelector, options.LabelSelector = s.Fields, s.Labels
+	return s.Client.Get().NamespaceIfScoped(s.Namespace, s.Namespace != "").Resource(s.Resource).VersionedParams(&options, metav1.ParameterCodec).MaxRetries(0).SetHeader("Accept", "application/json")
 }
 
 // List implements [Source].

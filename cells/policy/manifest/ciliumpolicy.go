@@ -54,7 +54,6 @@ type ciliumRule struct {
 	FromGroups     json.RawMessage `json:"fromGroups"`
 	FromNodes      json.RawMessage `json:"fromNodes"`
 	ToRequires     json.RawMessage `json:"toRequires"`
-	ToServices     json.RawMessage `json:"toServices"`
 	ToGroups       json.RawMessage `json:"toGroups"`
 	ToNodes        json.RawMessage `json:"toNodes"`
 	Authentication json.RawMessage `json:"authentication"`
@@ -74,13 +73,14 @@ type ciliumPeers struct {
 	ToCIDRSet     []ciliumCIDR           `json:"toCIDRSet"`
 	ToEntities    []string               `json:"toEntities"`
 	ToFQDNs       []ciliumDNS            `json:"toFQDNs"`
+	ToServices    []ciliumService        `json:"toServices"`
 }
 
 type ciliumCIDR struct {
-	CIDR              string          `json:"cidr"`
-	Except            []string        `json:"except"`
-	CIDRGroupRef      json.RawMessage `json:"cidrGroupRef"`
-	CIDRGroupSelector json.RawMessage `json:"cidrGroupSelector"`
+	CIDR              string                `json:"cidr"`
+	Except            []string              `json:"except"`
+	CIDRGroupRef      string                `json:"cidrGroupRef"`
+	CIDRGroupSelector *metav1.LabelSelector `json:"cidrGroupSelector"`
 }
 
 type ciliumPorts struct {
@@ -215,7 +215,7 @@ func (f *faults) refuseAll(path *field.Path, reason string, fields ...refused) {
 func (f *faults) refuseInRule(path *field.Path, d model.Direction, action model.Action, r ciliumRule) {
 	const notSupported = "not supported"
 	f.refuseAll(path, notSupported, refused{"fromRequires", r.FromRequires}, refused{"fromGroups", r.FromGroups}, refused{"fromNodes", r.FromNodes},
-		refused{"toRequires", r.ToRequires}, refused{"toServices", r.ToServices}, refused{"toGroups", r.ToGroups}, refused{"toNodes", r.ToNodes},
+		refused{"toRequires", r.ToRequires}, refused{"toGroups", r.ToGroups}, refused{"toNodes", r.ToNodes},
 		refused{"authentication", r.Authentication})
 	for i, p := range r.ToPorts {
 		at := path.Child("toPorts").Index(i)
@@ -227,7 +227,7 @@ func (f *faults) refuseInRule(path *field.Path, d model.Direction, action model.
 	}
 	wrong := []string{"fromEndpoints", "fromCIDR", "fromCIDRSet", "fromEntities"}
 	if d == model.Ingress {
-		wrong = []string{"toEndpoints", "toCIDR", "toCIDRSet", "toEntities", "toFQDNs"}
+		wrong = []string{"toEndpoints", "toCIDR", "toCIDRSet", "toEntities", "toFQDNs", "toServices"}
 	}
 	if d == model.Egress && action == model.Deny && r.has("toFQDNs") {
 		f.add(field.Forbidden(path.Child("toFQDNs"), "not in rules that deny"))
@@ -244,7 +244,7 @@ func (p *ciliumPeers) has(name string) bool {
 	return map[string]bool{
 		"fromEndpoints": p.FromEndpoints != nil, "fromCIDR": p.FromCIDR != nil, "fromCIDRSet": p.FromCIDRSet != nil, "fromEntities": p.FromEntities != nil,
 		"toEndpoints": p.ToEndpoints != nil, "toCIDR": p.ToCIDR != nil, "toCIDRSet": p.ToCIDRSet != nil, "toEntities": p.ToEntities != nil,
-		"toFQDNs": p.ToFQDNs != nil,
+		"toFQDNs": p.ToFQDNs != nil, "toServices": p.ToServices != nil,
 	}[name]
 }
 
@@ -254,12 +254,13 @@ func (f *faults) ciliumPeers(path *field.Path, namespace string, d model.Directi
 	if d == model.Egress {
 		prefix, endpoints, cidrs, sets, entities = "to", p.ToEndpoints, p.ToCIDR, p.ToCIDRSet, p.ToEntities
 	}
-	domains := p.ToFQDNs
+	domains, services := p.ToFQDNs, p.ToServices
 	if d == model.Ingress {
-		domains = nil
+		domains, services = nil, nil
 	}
 	kinds := map[string]bool{
 		"Endpoints": len(endpoints) > 0, "CIDR": len(cidrs) > 0, "CIDRSet": len(sets) > 0, "Entities": len(entities) > 0, "FQDNs": len(domains) > 0,
+		"Services": len(services) > 0,
 	}
 	var names []string
 	for _, name := range slices.Sorted(maps.Keys(kinds)) {
@@ -278,15 +279,10 @@ func (f *faults) ciliumPeers(path *field.Path, namespace string, d model.Directi
 		peers = append(peers, model.Peer{Block: &model.Block{CIDR: f.ciliumPrefix(path.Child(prefix+"CIDR").Index(i), text), OutsideOnly: true}})
 	}
 	for i, s := range sets {
-		at := path.Child(prefix + "CIDRSet").Index(i)
-		before := len(f.list)
-		f.refuseAll(at, "not supported", refused{"cidrGroupRef", s.CIDRGroupRef}, refused{"cidrGroupSelector", s.CIDRGroupSelector})
-		if len(f.list) > before {
-			continue
-		}
-		block := f.block(at, s.CIDR, s.Except)
-		block.OutsideOnly = true
-		peers = append(peers, model.Peer{Block: block})
+		peers = append(peers, f.ciliumCIDRSet(path.Child(prefix+"CIDRSet").Index(i), s)...)
+	}
+	for i, s := range services {
+		peers = append(peers, f.ciliumService(path.Child("toServices").Index(i), namespace, s)...)
 	}
 	for i, name := range entities {
 		peers = append(peers, f.ciliumEntity(path.Child(prefix+"Entities").Index(i), name)...)
@@ -297,7 +293,7 @@ func (f *faults) ciliumPeers(path *field.Path, namespace string, d model.Directi
 			peers = append(peers, model.Peer{Domain: rule})
 		}
 	}
-	return peers, endpoints != nil || cidrs != nil || sets != nil || entities != nil || domains != nil
+	return peers, endpoints != nil || cidrs != nil || sets != nil || entities != nil || domains != nil || services != nil
 }
 
 // ciliumPrefix accepts an address, too.
@@ -334,11 +330,13 @@ func (f *faults) ciliumEntity(path *field.Path, name string) []model.Peer {
 		return kinds(model.Unmanaged)
 	case "init":
 		return kinds(model.Init)
-	case "none":
+	case "kube-apiserver":
+		return []model.Peer{named(model.Reference{Kind: model.KubeAPIServer})}
+	case "none", "ingress": // there is no ingress of Porin's
 		return nil
 	}
 	f.add(field.NotSupported(path, name, []string{
-		"all", "cluster", "health", "host", "init", "none", "remote-node", "unmanaged", "world", "world-ipv4", "world-ipv6",
+		"all", "cluster", "health", "host", "ingress", "init", "kube-apiserver", "none", "remote-node", "unmanaged", "world", "world-ipv4", "world-ipv6",
 	}))
 	return nil
 }

@@ -169,6 +169,27 @@ func TestCiliumCluster(t *testing.T) {
 	}
 }
 
+// TestCiliumNamed: rules that name objects of the Kubernetes API.
+func TestCiliumNamed(t *testing.T) {
+	named := func(r model.Reference, except ...netip.Prefix) []model.Peer {
+		return []model.Peer{{Named: &model.Named{Reference: r, Except: except}}}
+	}
+	for body, want := range map[string][]model.Peer{
+		"toEntities: [kube-apiserver]":                                    named(model.Reference{Kind: model.KubeAPIServer}),
+		"toEntities: [ingress]":                                           nil,
+		"toServices: [{k8sService: {serviceName: db}}]":                   named(model.Reference{Kind: model.Service, Namespace: "shop", Name: "db"}),
+		"toServices: [{k8sService: {serviceName: db, namespace: other}}]": named(model.Reference{Kind: model.Service, Namespace: "other", Name: "db"}),
+		"toServices: [{k8sServiceSelector: {selector: {matchLabels: {k8s:a: b}, matchExpressions: [{key: c, operator: Exists}]}}}]": named(model.Reference{Kind: model.Service, Namespace: "shop", Labels: "a=b,c"}),
+		"toCIDRSet: [{cidrGroupRef: office, except: [10.0.0.1/32]}]":                                                                named(model.Reference{Kind: model.CIDRGroup, Name: "office"}, netip.MustParsePrefix("10.0.0.1/32")),
+		"toCIDRSet: [{cidrGroupSelector: {matchLabels: {a: b}}}]":                                                                   named(model.Reference{Kind: model.CIDRGroup, Labels: "a=b"}),
+	} {
+		got := read(t, ciliumHead+"  endpointSelector: {}\n  egress: [{"+body+"}]\n")
+		if diff := cmp.Diff(want, (*got[0].Egress)[0].Peers, cmpopts.EquateEmpty(), cmpopts.EquateComparable(netip.Prefix{})); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", body, diff)
+		}
+	}
+}
+
 // TestCiliumICMPs: types are echo requests or others, and what comes with a connection needs none.
 func TestCiliumICMPs(t *testing.T) {
 	any := []model.Peer{{Any: true}}
@@ -194,7 +215,7 @@ func TestCiliumICMPs(t *testing.T) {
 func TestCiliumOneFault(t *testing.T) {
 	for _, body := range []string{
 		"fromEndpoints: [{matchLabels: {io.cilium.k8s.policy.other: 'a'}}]", "fromEndpoints: [{matchLabels: {'reserved:host': ''}}]",
-		"toEndpoints: [{matchLabels: {'reserved:host': ''}}]", "toServices: [{}]", "toFQDNs: [{}]", "fromCIDRSet: [{cidrGroupRef: a}]", "fromEntities: [kube-apiserver]", "fromEndpoints: [{matchLabels: {io.cilium.k8s.policy.cluster: 'a b'}}]",
+		"toEndpoints: [{matchLabels: {'reserved:host': ''}}]", "toServices: [{k8sService: {serviceName: a}}]", "toFQDNs: [{}]", "fromCIDRSet: [{cidrGroupRef: a b}]", "fromEntities: [aws]", "fromEndpoints: [{matchLabels: {io.cilium.k8s.policy.cluster: 'a b'}}]",
 		"toPorts: [{ports: [{port: '80'}], rules: {kafka: [{}]}}]", "fromGroups: [{}]", "fromEndpoints: [{matchExpressions: [{key: 'cidr:10.0.0.0/8', operator: Exists}]}]",
 	} {
 		_, err := manifest.Read([]byte(ciliumHead + "  endpointSelector: {}\n  ingress: [{" + body + "}]\n"))
@@ -215,44 +236,53 @@ func TestCiliumRefused(t *testing.T) {
 		"apiVersion: cilium.io/v2alpha1\nkind: CiliumNetworkPolicy\nmetadata: {name: a}\n":                    "not a kind of policy that is known here",
 		ciliumHead + "  ingress: [{}]\n":    "spec.endpointSelector: Required",
 		ciliumHead + "  nodeSelector: {}\n": "spec.nodeSelector: Forbidden",
-		ciliumHead + "  endpointSelector: {matchLabels: {io.kubernetes.pod.namespace: other}}\n":                     "spec.endpointSelector: Forbidden: a CiliumNetworkPolicy is for pods of its own namespace",
-		ciliumHead + "  endpointSelectors: {}\n":                                                                     `unknown field "spec.endpointSelectors"`,
-		rule("{toEndpoints: [{}]}"):                                                                                  "spec.ingress[0].toEndpoints: Forbidden: not in rules for ingress",
-		rule("{fromEndpoints: [{}], fromEntities: [world]}"):                                                         "spec.ingress[0]: Forbidden: fromEndpoints and fromEntities together",
-		rule("{fromEndpoints: [{matchLabels: {reserved:host: ''}}]}"):                                                "reserved ones are entities",
-		rule("{fromEndpoints: [{matchLabels: {io.cilium.k8s.policy.cluster: other}}]}"):                              "spec.ingress[0].fromEndpoints[0]: Forbidden: io.cilium.k8s.policy.cluster: pods of other clusters are not known; this one is default",
-		rule("{fromEndpoints: [{matchExpressions: [{key: io.cilium.k8s.policy.cluster, operator: DoesNotExist}]}]}"): "spec.ingress[0].fromEndpoints[0]: Forbidden: io.cilium.k8s.policy.cluster",
-		rule("{fromEndpoints: [{matchExpressions: [{key: io.cilium.k8s.policy.other, operator: Exists}]}]}"):         "spec.ingress[0].fromEndpoints[0].matchExpressions[0].key: Forbidden: io.cilium.k8s.policy.other is not supported",
-		rule("{fromEndpoints: [{matchLabels: {'reserved:host': ''}}]}"):                                              "matchLabels[reserved:host]: Forbidden: reserved:host: only labels of Kubernetes",
-		rule("{fromEndpoints: [{matchLabels: {app: a, k8s:app: b}}]}"):                                               "Duplicate value",
-		rule("{fromEndpoints: [{matchLabels: {app: 'a b'}}]}"):                                                       "spec.ingress[0].fromEndpoints[0].matchLabels",
-		rule("{fromEntities: [kube-apiserver]}"):                                                                     `spec.ingress[0].fromEntities[0]: Unsupported value: "kube-apiserver"`,
-		rule("{fromCIDR: [10.0.0.0/33]}"):                                                                            "spec.ingress[0].fromCIDR[0]: Invalid",
-		rule("{fromCIDRSet: [{cidr: 10.0.0.0/8, except: [11.0.0.0/16]}]}"):                                           "spec.ingress[0].fromCIDRSet[0].except[0]: Invalid",
-		rule("{fromCIDRSet: [{cidrGroupRef: a}]}"):                                                                   "spec.ingress[0].fromCIDRSet[0].cidrGroupRef: Forbidden",
-		rule("{fromRequires: [{}]}"):                                                                                 "spec.ingress[0].fromRequires: Forbidden: not supported",
-		rule("{icmps: [{fields: [{type: Timestamp}]}]}"):                                                             `spec.ingress[0].icmps[0].fields[0].type: Invalid value: "Timestamp": only echo requests`,
-		rule("{icmps: [{fields: [{type: Ping}]}]}"):                                                                  `spec.ingress[0].icmps[0].fields[0].type: Invalid value: "Ping": no type of ICMP`,
-		rule("{icmps: [{fields: [{type: 256}]}]}"):                                                                   `spec.ingress[0].icmps[0].fields[0].type: Invalid value: "256": no type of ICMP`,
-		rule("{icmps: [{fields: [{family: IPv6}]}]}"):                                                                "spec.ingress[0].icmps[0].fields[0].type: Required",
-		rule("{icmps: [{fields: [{family: ipv5, type: 8}]}]}"):                                                       "spec.ingress[0].icmps[0].fields[0].family: Unsupported",
-		rule("{icmps: [{fields: [{type: 8}]}], toPorts: [{ports: [{port: '80'}]}]}"):                                 "spec.ingress[0].icmps: Forbidden: together with toPorts",
-		rule("{toPorts: [{}]}"):                                                                                      "spec.ingress[0].toPorts[0].ports: Required",
-		port("{protocol: TCP}"):                                                                                      "spec.ingress[0].toPorts[0].ports[0].port: Required",
-		port("{port: '80', protocol: ICMP}"):                                                                         "spec.ingress[0].toPorts[0].ports[0].protocol: Unsupported value",
-		port("{port: '65536'}"):                                                                                      "spec.ingress[0].toPorts[0].ports[0].port: Invalid",
-		port("{port: '80', endPort: 79}"):                                                                            "spec.ingress[0].toPorts[0].ports[0].endPort: Invalid",
-		port("{port: http, endPort: 79}"):                                                                            "spec.ingress[0].toPorts[0].ports[0].endPort: Forbidden",
-		rule("{toPorts: [{ports: [{port: '80'}], rules: {http: [{}]}}]}"):                                            `spec.ingress[0].toPorts[0].ports[0].protocol: Invalid value: "": rules.http wants TCP`,
-		rule("{toFQDNs: [{matchName: example.org}]}"):                                                                "spec.ingress[0].toFQDNs: Forbidden: not in rules for ingress",
-		egress("{toFQDNs: [{matchName: example.org}], toEntities: [world]}"):                                         "spec.egress[0]: Forbidden: toEntities and toFQDNs together",
-		egress("{toFQDNs: [{}]}"):                                                                                    "spec.egress[0].toFQDNs[0]",
-		egress("{toFQDNs: [{matchName: a.example, matchPattern: '*.example'}]}"):                                     "spec.egress[0].toFQDNs[0]",
-		egress("{toFQDNs: [{matchName: '*.example'}]}"):                                                              "spec.egress[0].toFQDNs[0].matchName: Invalid",
-		egress("{toFQDNs: [{matchPattern: 'a.**.example'}]}"):                                                        "spec.egress[0].toFQDNs[0].matchPattern: Invalid",
-		ciliumHead + "  endpointSelector: {}\n  egressDeny: [{toFQDNs: [{matchName: example.org}]}]\n":               "spec.egressDeny[0].toFQDNs: Forbidden: not in rules that deny",
-		egress("{toServices: [{}]}"):                                                                                 "spec.egress[0].toServices: Forbidden: not supported",
-		ciliumHead + "  endpointSelector: {}\n  egressDeny: [{toPorts: [{ports: [{port: '80'}], rules: {}}]}]\n":     "spec.egressDeny[0].toPorts[0].rules: Forbidden: not in rules that deny",
+		ciliumHead + "  endpointSelector: {matchLabels: {io.kubernetes.pod.namespace: other}}\n":                        "spec.endpointSelector: Forbidden: a CiliumNetworkPolicy is for pods of its own namespace",
+		ciliumHead + "  endpointSelectors: {}\n":                                                                        `unknown field "spec.endpointSelectors"`,
+		rule("{toEndpoints: [{}]}"):                                                                                     "spec.ingress[0].toEndpoints: Forbidden: not in rules for ingress",
+		rule("{fromEndpoints: [{}], fromEntities: [world]}"):                                                            "spec.ingress[0]: Forbidden: fromEndpoints and fromEntities together",
+		rule("{fromEndpoints: [{matchLabels: {reserved:host: ''}}]}"):                                                   "reserved ones are entities",
+		rule("{fromEndpoints: [{matchLabels: {io.cilium.k8s.policy.cluster: other}}]}"):                                 "spec.ingress[0].fromEndpoints[0]: Forbidden: io.cilium.k8s.policy.cluster: pods of other clusters are not known; this one is default",
+		rule("{fromEndpoints: [{matchExpressions: [{key: io.cilium.k8s.policy.cluster, operator: DoesNotExist}]}]}"):    "spec.ingress[0].fromEndpoints[0]: Forbidden: io.cilium.k8s.policy.cluster",
+		rule("{fromEndpoints: [{matchExpressions: [{key: io.cilium.k8s.policy.other, operator: Exists}]}]}"):            "spec.ingress[0].fromEndpoints[0].matchExpressions[0].key: Forbidden: io.cilium.k8s.policy.other is not supported",
+		rule("{fromEndpoints: [{matchLabels: {'reserved:host': ''}}]}"):                                                 "matchLabels[reserved:host]: Forbidden: reserved:host: only labels of Kubernetes",
+		rule("{fromEndpoints: [{matchLabels: {app: a, k8s:app: b}}]}"):                                                  "Duplicate value",
+		rule("{fromEndpoints: [{matchLabels: {app: 'a b'}}]}"):                                                          "spec.ingress[0].fromEndpoints[0].matchLabels",
+		rule("{fromEntities: [aws]}"):                                                                                   `spec.ingress[0].fromEntities[0]: Unsupported value: "aws"`,
+		rule("{fromCIDR: [10.0.0.0/33]}"):                                                                               "spec.ingress[0].fromCIDR[0]: Invalid",
+		rule("{fromCIDRSet: [{cidr: 10.0.0.0/8, except: [11.0.0.0/16]}]}"):                                              "spec.ingress[0].fromCIDRSet[0].except[0]: Invalid",
+		rule("{fromCIDRSet: [{cidrGroupRef: a b}]}"):                                                                    "spec.ingress[0].fromCIDRSet[0].cidrGroupRef: Invalid",
+		rule("{fromCIDRSet: [{cidr: 10.0.0.0/8, cidrGroupRef: a}]}"):                                                    "spec.ingress[0].fromCIDRSet[0]: Forbidden: [cidr cidrGroupRef] together",
+		rule("{fromCIDRSet: [{cidrGroupSelector: {}}]}"):                                                                "spec.ingress[0].fromCIDRSet[0].cidrGroupSelector: Required",
+		rule("{fromCIDRSet: [{cidrGroupRef: a, except: [10.0.0.0/33]}]}"):                                               "spec.ingress[0].fromCIDRSet[0].except[0]: Invalid",
+		rule("{toServices: [{k8sService: {serviceName: a}}]}"):                                                          "spec.ingress[0].toServices: Forbidden: not in rules for ingress",
+		egress("{toServices: [{k8sService: {serviceName: a}, k8sServiceSelector: {selector: {matchLabels: {a: b}}}}]}"): "spec.egress[0].toServices[0]: Forbidden: [k8sService k8sServiceSelector] together",
+		egress("{toServices: [{k8sService: {serviceName: a b}}]}"):                                                      "spec.egress[0].toServices[0].k8sService.serviceName: Invalid",
+		egress("{toServices: [{k8sServiceSelector: {selector: {}}}]}"):                                                  "spec.egress[0].toServices[0].k8sServiceSelector.selector: Required",
+		egress("{toServices: [{k8sService: {serviceName: a}}], toEntities: [world]}"):                                   "spec.egress[0]: Forbidden: toEntities and toServices together",
+		"apiVersion: cilium.io/v2\nkind: CiliumClusterwideNetworkPolicy\nmetadata: {name: a}\nspec: {endpointSelector: {}, egress: [{toServices: [{k8sService: {serviceName: a}}]}]}\n": "spec.egress[0].toServices[0].k8sService.namespace: Required",
+		rule("{fromRequires: [{}]}"):                                                                             "spec.ingress[0].fromRequires: Forbidden: not supported",
+		rule("{icmps: [{fields: [{type: Timestamp}]}]}"):                                                         `spec.ingress[0].icmps[0].fields[0].type: Invalid value: "Timestamp": only echo requests`,
+		rule("{icmps: [{fields: [{type: Ping}]}]}"):                                                              `spec.ingress[0].icmps[0].fields[0].type: Invalid value: "Ping": no type of ICMP`,
+		rule("{icmps: [{fields: [{type: 256}]}]}"):                                                               `spec.ingress[0].icmps[0].fields[0].type: Invalid value: "256": no type of ICMP`,
+		rule("{icmps: [{fields: [{family: IPv6}]}]}"):                                                            "spec.ingress[0].icmps[0].fields[0].type: Required",
+		rule("{icmps: [{fields: [{family: ipv5, type: 8}]}]}"):                                                   "spec.ingress[0].icmps[0].fields[0].family: Unsupported",
+		rule("{icmps: [{fields: [{type: 8}]}], toPorts: [{ports: [{port: '80'}]}]}"):                             "spec.ingress[0].icmps: Forbidden: together with toPorts",
+		rule("{toPorts: [{}]}"):                                                                                  "spec.ingress[0].toPorts[0].ports: Required",
+		port("{protocol: TCP}"):                                                                                  "spec.ingress[0].toPorts[0].ports[0].port: Required",
+		port("{port: '80', protocol: ICMP}"):                                                                     "spec.ingress[0].toPorts[0].ports[0].protocol: Unsupported value",
+		port("{port: '65536'}"):                                                                                  "spec.ingress[0].toPorts[0].ports[0].port: Invalid",
+		port("{port: '80', endPort: 79}"):                                                                        "spec.ingress[0].toPorts[0].ports[0].endPort: Invalid",
+		port("{port: http, endPort: 79}"):                                                                        "spec.ingress[0].toPorts[0].ports[0].endPort: Forbidden",
+		rule("{toPorts: [{ports: [{port: '80'}], rules: {http: [{}]}}]}"):                                        `spec.ingress[0].toPorts[0].ports[0].protocol: Invalid value: "": rules.http wants TCP`,
+		rule("{toFQDNs: [{matchName: example.org}]}"):                                                            "spec.ingress[0].toFQDNs: Forbidden: not in rules for ingress",
+		egress("{toFQDNs: [{matchName: example.org}], toEntities: [world]}"):                                     "spec.egress[0]: Forbidden: toEntities and toFQDNs together",
+		egress("{toFQDNs: [{}]}"):                                                                                "spec.egress[0].toFQDNs[0]",
+		egress("{toFQDNs: [{matchName: a.example, matchPattern: '*.example'}]}"):                                 "spec.egress[0].toFQDNs[0]",
+		egress("{toFQDNs: [{matchName: '*.example'}]}"):                                                          "spec.egress[0].toFQDNs[0].matchName: Invalid",
+		egress("{toFQDNs: [{matchPattern: 'a.**.example'}]}"):                                                    "spec.egress[0].toFQDNs[0].matchPattern: Invalid",
+		ciliumHead + "  endpointSelector: {}\n  egressDeny: [{toFQDNs: [{matchName: example.org}]}]\n":           "spec.egressDeny[0].toFQDNs: Forbidden: not in rules that deny",
+		egress("{toServices: [{}]}"):                                                                             "spec.egress[0].toServices[0]: Required",
+		ciliumHead + "  endpointSelector: {}\n  egressDeny: [{toPorts: [{ports: [{port: '80'}], rules: {}}]}]\n": "spec.egressDeny[0].toPorts[0].rules: Forbidden: not in rules that deny",
 	} {
 		if _, err := manifest.Read([]byte(text)); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s\nerror %v, want one with %q", text, err, want)

@@ -45,14 +45,17 @@ func TestPolicyCollection(t *testing.T) {
 			if err != nil {
 				return err
 			}
-			for _, doc := range regexp.MustCompile(`(?m)^---.*$`).Split(fillIn(string(data)), -1) {
+			for _, doc := range regexp.MustCompile(`(?m)^---.*$`).Split(string(data), -1) {
 				if !strings.Contains(doc, "Policy") {
 					continue
 				}
-				json, err := yaml.YAMLToJSON([]byte(doc))
-				if err != nil { // such as a template
+				if _, err := yaml.YAMLToJSON([]byte(doc)); err != nil { // such as a template
 					unreadable++
 					continue
+				}
+				json, err := yaml.YAMLToJSON([]byte(fillIn(doc)))
+				if err != nil {
+					return fmt.Errorf("%s: %w", path, err)
 				}
 				count(kinds, seen, path, json)
 			}
@@ -94,7 +97,7 @@ func fillIn(text string) string {
 	text = wholeCIDR.ReplaceAllString(text, "${1}192.0.2.0/24$2")
 	return variable.ReplaceAllStringFunc(text, func(name string) string {
 		for _, known := range []struct{ part, value string }{
-			{"ipToCIDR", "192.0.2.1/32"}, {"CIDR", "192.0.2.0/24"}, {"${IP", "192.0.2.1"}, {"DNS", "www.example.org"}, {"PORT", "8080"}, {"port", "8080"}, {"IP", "192.0.2.1"},
+			{"ipToCIDR", "192.0.2.1/32"}, {"IPv6", "2001:db8::1"}, {"CIDR", "192.0.2.0/24"}, {"${IP", "192.0.2.1"}, {"DNS", "www.example.org"}, {"PORT", "8080"}, {"port", "8080"}, {"IP", "192.0.2.1"},
 			{"ClusterNameLocal", thisCluster}, {"LabelKey", "key"},
 		} {
 			if strings.Contains(name, known.part) {

@@ -11,6 +11,7 @@ type Peer struct {
 	Nodes *Selector // the addresses of nodes, by the nodes' labels
 	// Domain selects addresses outside of the cluster that the names which it matches have, as far as answers to DNS queries are known.
 	Domain DNSRule
+	Named  *Named // by an object of the Kubernetes API
 }
 
 // Pods selects pods by their namespace and labels. Pods in the node's network are never selected: they have the node's addresses.

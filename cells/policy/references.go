@@ -1,0 +1,242 @@
+package policy
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"reflect"
+	"slices"
+	"sync"
+
+	"porin.dev/porin/cells/policy/manifest"
+	"porin.dev/porin/cells/policy/model"
+	"porin.dev/porin/internal/fault"
+)
+
+// References are the objects of the Kubernetes API that policies in force name, and what they select.
+type References struct {
+	mu       sync.Mutex // guards the fields below
+	followed bool       // another cell resolves them
+	users    map[model.Reference]map[model.PolicyID]struct{}
+	resolved map[model.Reference]model.Resolution
+	changed  chan struct{} // closed when users has other keys
+}
+
+func newReferences() *References {
+	return &References{users: map[model.Reference]map[model.PolicyID]struct{}{}, resolved: map[model.Reference]model.Resolution{}, changed: make(chan struct{})}
+}
+
+func (r *References) load(resolved map[model.Reference]model.Resolution) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	maps.Copy(r.resolved, resolved)
+}
+
+// FollowReferences says that the caller is going to resolve references, with [Policies.Resolve]. Policies of files may have some from then on.
+func (p *Policies) FollowReferences() {
+	p.references.mu.Lock()
+	defer p.references.mu.Unlock()
+	p.references.followed = true
+}
+
+// References returns the references of policies in force. changed is closed when they change.
+func (p *Policies) References() (all []model.Reference, changed <-chan struct{}) {
+	p.references.mu.Lock()
+	defer p.references.mu.Unlock()
+	return slices.Collect(maps.Keys(p.references.users)), p.references.changed
+}
+
+// Resolve tells what a reference selects. Policies that have it follow soon.
+func (p *Policies) Resolve(ctx context.Context, reference model.Reference, to model.Resolution) error {
+	if err := p.begin(ctx); err != nil {
+		return err
+	}
+	defer p.end()
+	users, changed := p.references.set(reference, to)
+	if !changed {
+		return nil
+	}
+	if err := p.store.resolve(reference, &to); err != nil {
+		p.log.Error("what policies name is not on the disk: an agent that starts without the API server does not have it", "reference", reference.String(), "error", err)
+	}
+	p.log.Info("reference of policies resolved", "reference", reference.String(), "pods", len(to.Pods), "prefixes", len(to.Prefixes), "problem", to.Problem)
+	var u update
+	for _, id := range users {
+		if m, ok := p.Get(id); ok {
+			u.policies.set(id, new(p.references.resolve(m.Policy)))
+			p.checkLarge(&u, m)
+		}
+	}
+	p.queue.collect(u)
+	return nil
+}
+
+// set reports whether the resolution is another one.
+func (r *References) set(reference model.Reference, to model.Resolution) (users []model.PolicyID, changed bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	was, known := r.resolved[reference]
+	if known && reflect.DeepEqual(was, to) || r.users[reference] == nil {
+		return nil, false
+	}
+	r.resolved[reference] = to
+	return slices.Collect(maps.Keys(r.users[reference])), true
+}
+
+// use records the references of a policy in force, or with nil that it is not any more. It returns the references that no policy has now.
+func (r *References) use(id model.PolicyID, policy *model.Policy) (unused []model.Reference) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	present := map[model.Reference]bool{}
+	if policy != nil {
+		for named := range namedIn(*policy) {
+			present[named.Reference] = true
+		}
+	}
+	before := len(r.users)
+	added := false
+	for reference := range present {
+		if r.users[reference] == nil {
+			r.users[reference] = map[model.PolicyID]struct{}{}
+			added = true
+		}
+		r.users[reference][id] = struct{}{}
+	}
+	for reference, users := range r.users {
+		if !present[reference] {
+			delete(users, id)
+		}
+		if len(users) == 0 {
+			delete(r.users, reference)
+			delete(r.resolved, reference)
+			unused = append(unused, reference)
+		}
+	}
+	if added || len(r.users) != before {
+		close(r.changed)
+		r.changed = make(chan struct{})
+	}
+	return unused
+}
+
+// resolve returns the policy with what its references select in their place.
+func (r *References) resolve(policy model.Policy) model.Policy {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, part := range []**model.Rules{&policy.Egress, &policy.Ingress} {
+		if *part == nil || !slices.ContainsFunc(**part, hasNamed) {
+			continue
+		}
+		rules := slices.Clone(**part)
+		for i := range rules {
+			if hasNamed(rules[i]) {
+				rules[i].Peers = r.peers(rules[i])
+			}
+		}
+		*part = &rules
+	}
+	return policy
+}
+
+func (r *References) peers(rule model.Rule) (peers []model.Peer) {
+	for _, peer := range rule.Peers {
+		if peer.Named == nil {
+			peers = append(peers, peer)
+			continue
+		}
+		to, known := r.resolved[peer.Named.Reference]
+		to.Unknown = to.Unknown || !known
+		peers = append(peers, peer.Named.Peers(to, rule.Action)...)
+	}
+	return peers
+}
+
+// problems says which references of a policy select less than their authors may expect.
+func (r *References) problems(policy model.Policy) (texts []string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for named := range namedIn(policy) {
+		to, known := r.resolved[named.Reference]
+		if !known {
+			to = model.Resolution{Unknown: true, Problem: "not known from the Kubernetes API yet"}
+		}
+		if to.Problem == "" {
+			continue
+		}
+		text := fmt.Sprintf("%s: %s", named.Reference, to.Problem)
+		if to.Unknown {
+			text += "; rules that accept do not select it, and rules that deny deny everything on their ports"
+		}
+		if !slices.Contains(texts, text) {
+			texts = append(texts, text)
+		}
+	}
+	return texts
+}
+
+// supports returns why a policy of a file cannot be followed.
+func (r *References) supports(policy model.Policy) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for named := range namedIn(policy) {
+		if !r.followed {
+			return fault.New(fault.Invalid, fmt.Sprintf("%s: this agent does not read the Kubernetes API (--kubernetes, --kubeconfig), which says what it is", named.Reference))
+		}
+	}
+	return nil
+}
+
+func hasNamed(rule model.Rule) bool {
+	return slices.ContainsFunc(rule.Peers, func(p model.Peer) bool { return p.Named != nil })
+}
+
+// namedIn are the references of a policy.
+func namedIn(policy model.Policy) func(yield func(model.Named) bool) {
+	return func(yield func(model.Named) bool) {
+		for _, d := range []model.Direction{model.Egress, model.Ingress} {
+			if policy.Part(d) == nil {
+				continue
+			}
+			for _, rule := range *policy.Part(d) {
+				for _, peer := range rule.Peers {
+					if peer.Named != nil && !yield(*peer.Named) {
+						return
+					}
+				}
+			}
+		}
+	}
+}
+
+// inForceLocked has the update set a policy, or with nil remove it. It expects the turn and p.mu.
+func (p *Policies) inForceLocked(u *update, id model.PolicyID, policy *model.Policy) {
+	for _, unused := range p.references.use(id, policy) {
+		if err := p.store.resolve(unused, nil); err != nil {
+			p.log.Warn("what a policy has named stays on the disk", "reference", unused.String(), "error", err)
+		}
+	}
+	if policy != nil {
+		policy = new(p.references.resolve(*policy))
+	}
+	u.policies.set(id, policy)
+}
+
+// checkLarge has the update leave out a large policy that does not fit. It expects the turn.
+func (p *Policies) checkLarge(u *update, m manifest.Manifest) {
+	if weight(p.references.resolve(m.Policy)) <= largeWeight {
+		return
+	}
+	if err := p.check([]manifest.Manifest{m}); err != nil {
+		u.setUnfit(m.Policy.ID, err)
+	}
+}
+
+// referenceKey is a key in the store.
+func referenceKey(r model.Reference) []byte {
+	key, err := json.Marshal(r)
+	if err != nil {
+		panic(err) // of texts
+	}
+	return key
+}
