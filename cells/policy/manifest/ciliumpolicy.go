@@ -160,7 +160,7 @@ func (f *faults) ciliumRule(path *field.Path, namespace string, d model.Directio
 	f.refuseInRule(path, d, action, r)
 	rule := model.Rule{Name: strings.TrimPrefix(path.String(), "spec."), Action: action}
 	given := false
-	rule.Peers, given = f.ciliumPeers(path, namespace, d, r.ciliumPeers)
+	rule.Peers, given = f.ciliumPeers(path, namespace, d, action, r.ciliumPeers)
 	if !given && len(r.ToPorts)+len(r.ICMPs) > 0 {
 		rule.Peers = []model.Peer{{Any: true}}
 	}
@@ -249,7 +249,7 @@ func (p *ciliumPeers) has(name string) bool {
 }
 
 // ciliumPeers also says whether there are any, which may match nothing.
-func (f *faults) ciliumPeers(path *field.Path, namespace string, d model.Direction, p ciliumPeers) (peers []model.Peer, given bool) {
+func (f *faults) ciliumPeers(path *field.Path, namespace string, d model.Direction, action model.Action, p ciliumPeers) (peers []model.Peer, given bool) {
 	prefix, endpoints, cidrs, sets, entities := "from", p.FromEndpoints, p.FromCIDR, p.FromCIDRSet, p.FromEntities
 	if d == model.Egress {
 		prefix, endpoints, cidrs, sets, entities = "to", p.ToEndpoints, p.ToCIDR, p.ToCIDRSet, p.ToEntities
@@ -272,8 +272,14 @@ func (f *faults) ciliumPeers(path *field.Path, namespace string, d model.Directi
 		f.add(field.Forbidden(path, strings.Join(names, " and ")+" together: write one rule for each"))
 	}
 	for i, s := range endpoints {
-		pods := f.ciliumPods(path.Child(prefix+"Endpoints").Index(i), s, namespace)
-		peers = append(peers, model.Peer{Pods: &pods})
+		at := path.Child(prefix + "Endpoints").Index(i)
+		pods, here := f.ciliumPods(at, s, namespace)
+		switch {
+		case here:
+			peers = append(peers, model.Peer{Pods: &pods})
+		case action != model.Accept:
+			f.refuseOtherClusters(at)
+		}
 	}
 	for i, text := range cidrs {
 		peers = append(peers, model.Peer{Block: &model.Block{CIDR: f.ciliumPrefix(path.Child(prefix+"CIDR").Index(i), text), OutsideOnly: true}})
@@ -396,7 +402,10 @@ func (f *faults) ciliumPort(path *field.Path, p ciliumPort) (ports []model.Port,
 
 // ciliumSubject is what a policy is for: pods of its namespace, if it has one.
 func (f *faults) ciliumSubject(path *field.Path, s metav1.LabelSelector, namespace string) model.Pods {
-	pods := f.ciliumPods(path, s, namespace)
+	pods, here := f.ciliumPods(path, s, namespace)
+	if !here {
+		f.refuseOtherClusters(path)
+	}
 	if namespace != "" {
 		own := model.Selector{{Key: metav1NamespaceName, Operator: model.In, Values: []string{namespace}}}
 		if len(pods.Namespaces) > 0 && fmt.Sprint(pods.Namespaces) != fmt.Sprint(own) {
@@ -417,8 +426,14 @@ const (
 	metav1NamespaceName  = "kubernetes.io/metadata.name"
 )
 
-// ciliumPods selects in the policy's own namespace, if it has one and the selector says nothing of namespaces.
-func (f *faults) ciliumPods(path *field.Path, s metav1.LabelSelector, own string) model.Pods {
+// refuseOtherClusters is for selectors that may not select pods of other clusters.
+func (f *faults) refuseOtherClusters(path *field.Path) {
+	f.add(field.Forbidden(path, ciliumCluster+": pods of other clusters are not known; this one is "+thisCluster))
+}
+
+// ciliumPods selects in the policy's own namespace, if it has one and the selector says nothing of namespaces. It is not here if it selects pods of other clusters, which
+// are not known.
+func (f *faults) ciliumPods(path *field.Path, s metav1.LabelSelector, own string) (selected model.Pods, here bool) {
 	var parts [3]metav1.LabelSelector // by the subject of their keys
 	for key, value := range s.MatchLabels {
 		name, about, ok := f.ciliumKey(path.Child("matchLabels").Key(key), key)
@@ -441,14 +456,16 @@ func (f *faults) ciliumPods(path *field.Path, s metav1.LabelSelector, own string
 		}
 	}
 	cluster := parts[aboutCluster]
-	if selector, err := metav1.LabelSelectorAsSelector(&cluster); err != nil || !selector.Matches(labels.Set{ciliumCluster: thisCluster}) {
-		f.add(field.Forbidden(path, ciliumCluster+": pods of other clusters are not known; this one is "+thisCluster))
+	selector, err := metav1.LabelSelectorAsSelector(&cluster)
+	if err != nil {
+		f.add(field.Invalid(path, cluster.String(), ciliumCluster+": "+err.Error()))
 	}
-	selected := model.Pods{Labels: f.selector(path, parts[aboutPod]), Namespaces: f.selector(path, parts[aboutNamespace])}
+	here = err != nil || selector.Matches(labels.Set{ciliumCluster: thisCluster})
+	selected = model.Pods{Labels: f.selector(path, parts[aboutPod]), Namespaces: f.selector(path, parts[aboutNamespace])}
 	if len(selected.Namespaces) == 0 {
 		selected.Namespace = own
 	}
-	return selected
+	return selected, here
 }
 
 // The subjects of a selector's keys.

@@ -211,6 +211,18 @@ func TestCiliumICMPs(t *testing.T) {
 	}
 }
 
+// TestCiliumOtherCluster: pods of another cluster are not known, so a rule that accepts them matches no pod.
+func TestCiliumOtherCluster(t *testing.T) {
+	got := read(t, ciliumHead+"  endpointSelector: {}\n  ingress: [{fromEndpoints: [{matchLabels: {io.cilium.k8s.policy.cluster: other}}, {matchLabels: {app: a}}]}, {fromEndpoints: [{matchLabels: {io.cilium.k8s.policy.cluster: other}}], toPorts: [{ports: [{port: '80', protocol: TCP}]}]}]\n")
+	want := &model.Rules{
+		{Name: "ingress[0]", Peers: []model.Peer{pods(model.Pods{Namespace: "shop", Labels: model.Selector{label("app", "a")}})}},
+		{Name: "ingress[1]", Ports: []model.Port{{Protocol: model.TCP, First: 80, Last: 80}}},
+	}
+	if diff := cmp.Diff(want, got[0].Ingress, cmpopts.EquateEmpty()); diff != "" {
+		t.Errorf("rules (-want +got):\n%s", diff)
+	}
+}
+
 // TestCiliumOneFault: a field that is refused is told once.
 func TestCiliumOneFault(t *testing.T) {
 	for _, body := range []string{
@@ -227,6 +239,9 @@ func TestCiliumOneFault(t *testing.T) {
 
 func TestCiliumRefused(t *testing.T) {
 	rule := func(body string) string { return ciliumHead + "  endpointSelector: {}\n  ingress: [" + body + "]\n" }
+	deny := func(body string) string {
+		return ciliumHead + "  endpointSelector: {}\n  ingressDeny: [" + body + "]\n"
+	}
 	egress := func(body string) string { return ciliumHead + "  endpointSelector: {}\n  egress: [" + body + "]\n" }
 	port := func(body string) string { return rule("{toPorts: [{ports: [" + body + "]}]}") }
 	for text, want := range map[string]string{
@@ -236,29 +251,29 @@ func TestCiliumRefused(t *testing.T) {
 		"apiVersion: cilium.io/v2alpha1\nkind: CiliumNetworkPolicy\nmetadata: {name: a}\n":                    "not a kind of policy that is known here",
 		ciliumHead + "  ingress: [{}]\n":    "spec.endpointSelector: Required",
 		ciliumHead + "  nodeSelector: {}\n": "spec.nodeSelector: Forbidden",
-		ciliumHead + "  endpointSelector: {matchLabels: {io.kubernetes.pod.namespace: other}}\n":                        "spec.endpointSelector: Forbidden: a CiliumNetworkPolicy is for pods of its own namespace",
-		ciliumHead + "  endpointSelectors: {}\n":                                                                        `unknown field "spec.endpointSelectors"`,
-		rule("{toEndpoints: [{}]}"):                                                                                     "spec.ingress[0].toEndpoints: Forbidden: not in rules for ingress",
-		rule("{fromEndpoints: [{}], fromEntities: [world]}"):                                                            "spec.ingress[0]: Forbidden: fromEndpoints and fromEntities together",
-		rule("{fromEndpoints: [{matchLabels: {reserved:host: ''}}]}"):                                                   "reserved ones are entities",
-		rule("{fromEndpoints: [{matchLabels: {io.cilium.k8s.policy.cluster: other}}]}"):                                 "spec.ingress[0].fromEndpoints[0]: Forbidden: io.cilium.k8s.policy.cluster: pods of other clusters are not known; this one is default",
-		rule("{fromEndpoints: [{matchExpressions: [{key: io.cilium.k8s.policy.cluster, operator: DoesNotExist}]}]}"):    "spec.ingress[0].fromEndpoints[0]: Forbidden: io.cilium.k8s.policy.cluster",
-		rule("{fromEndpoints: [{matchExpressions: [{key: io.cilium.k8s.policy.other, operator: Exists}]}]}"):            "spec.ingress[0].fromEndpoints[0].matchExpressions[0].key: Forbidden: io.cilium.k8s.policy.other is not supported",
-		rule("{fromEndpoints: [{matchLabels: {'reserved:host': ''}}]}"):                                                 "matchLabels[reserved:host]: Forbidden: reserved:host: only labels of Kubernetes",
-		rule("{fromEndpoints: [{matchLabels: {app: a, k8s:app: b}}]}"):                                                  "Duplicate value",
-		rule("{fromEndpoints: [{matchLabels: {app: 'a b'}}]}"):                                                          "spec.ingress[0].fromEndpoints[0].matchLabels",
-		rule("{fromEntities: [aws]}"):                                                                                   `spec.ingress[0].fromEntities[0]: Unsupported value: "aws"`,
-		rule("{fromCIDR: [10.0.0.0/33]}"):                                                                               "spec.ingress[0].fromCIDR[0]: Invalid",
-		rule("{fromCIDRSet: [{cidr: 10.0.0.0/8, except: [11.0.0.0/16]}]}"):                                              "spec.ingress[0].fromCIDRSet[0].except[0]: Invalid",
-		rule("{fromCIDRSet: [{cidrGroupRef: a b}]}"):                                                                    "spec.ingress[0].fromCIDRSet[0].cidrGroupRef: Invalid",
-		rule("{fromCIDRSet: [{cidr: 10.0.0.0/8, cidrGroupRef: a}]}"):                                                    "spec.ingress[0].fromCIDRSet[0]: Forbidden: [cidr cidrGroupRef] together",
-		rule("{fromCIDRSet: [{cidrGroupSelector: {}}]}"):                                                                "spec.ingress[0].fromCIDRSet[0].cidrGroupSelector: Required",
-		rule("{fromCIDRSet: [{cidrGroupRef: a, except: [10.0.0.0/33]}]}"):                                               "spec.ingress[0].fromCIDRSet[0].except[0]: Invalid",
-		rule("{toServices: [{k8sService: {serviceName: a}}]}"):                                                          "spec.ingress[0].toServices: Forbidden: not in rules for ingress",
-		egress("{toServices: [{k8sService: {serviceName: a}, k8sServiceSelector: {selector: {matchLabels: {a: b}}}}]}"): "spec.egress[0].toServices[0]: Forbidden: [k8sService k8sServiceSelector] together",
-		egress("{toServices: [{k8sService: {serviceName: a b}}]}"):                                                      "spec.egress[0].toServices[0].k8sService.serviceName: Invalid",
-		egress("{toServices: [{k8sServiceSelector: {selector: {}}}]}"):                                                  "spec.egress[0].toServices[0].k8sServiceSelector.selector: Required",
-		egress("{toServices: [{k8sService: {serviceName: a}}], toEntities: [world]}"):                                   "spec.egress[0]: Forbidden: toEntities and toServices together",
+		ciliumHead + "  endpointSelector: {matchLabels: {io.kubernetes.pod.namespace: other}}\n":                               "spec.endpointSelector: Forbidden: a CiliumNetworkPolicy is for pods of its own namespace",
+		ciliumHead + "  endpointSelectors: {}\n":                                                                               `unknown field "spec.endpointSelectors"`,
+		rule("{toEndpoints: [{}]}"):                                                                                            "spec.ingress[0].toEndpoints: Forbidden: not in rules for ingress",
+		rule("{fromEndpoints: [{}], fromEntities: [world]}"):                                                                   "spec.ingress[0]: Forbidden: fromEndpoints and fromEntities together",
+		rule("{fromEndpoints: [{matchLabels: {reserved:host: ''}}]}"):                                                          "reserved ones are entities",
+		deny("{fromEndpoints: [{matchLabels: {io.cilium.k8s.policy.cluster: other}}]}"):                                        "spec.ingressDeny[0].fromEndpoints[0]: Forbidden: io.cilium.k8s.policy.cluster: pods of other clusters are not known; this one is default",
+		ciliumHead + "  endpointSelector: {matchExpressions: [{key: io.cilium.k8s.policy.cluster, operator: DoesNotExist}]}\n": "spec.endpointSelector: Forbidden: io.cilium.k8s.policy.cluster",
+		rule("{fromEndpoints: [{matchExpressions: [{key: io.cilium.k8s.policy.other, operator: Exists}]}]}"):                   "spec.ingress[0].fromEndpoints[0].matchExpressions[0].key: Forbidden: io.cilium.k8s.policy.other is not supported",
+		rule("{fromEndpoints: [{matchLabels: {'reserved:host': ''}}]}"):                                                        "matchLabels[reserved:host]: Forbidden: reserved:host: only labels of Kubernetes",
+		rule("{fromEndpoints: [{matchLabels: {app: a, k8s:app: b}}]}"):                                                         "Duplicate value",
+		rule("{fromEndpoints: [{matchLabels: {app: 'a b'}}]}"):                                                                 "spec.ingress[0].fromEndpoints[0].matchLabels",
+		rule("{fromEntities: [aws]}"):                                                                                          `spec.ingress[0].fromEntities[0]: Unsupported value: "aws"`,
+		rule("{fromCIDR: [10.0.0.0/33]}"):                                                                                      "spec.ingress[0].fromCIDR[0]: Invalid",
+		rule("{fromCIDRSet: [{cidr: 10.0.0.0/8, except: [11.0.0.0/16]}]}"):                                                     "spec.ingress[0].fromCIDRSet[0].except[0]: Invalid",
+		rule("{fromCIDRSet: [{cidrGroupRef: a b}]}"):                                                                           "spec.ingress[0].fromCIDRSet[0].cidrGroupRef: Invalid",
+		rule("{fromCIDRSet: [{cidr: 10.0.0.0/8, cidrGroupRef: a}]}"):                                                           "spec.ingress[0].fromCIDRSet[0]: Forbidden: [cidr cidrGroupRef] together",
+		rule("{fromCIDRSet: [{cidrGroupSelector: {}}]}"):                                                                       "spec.ingress[0].fromCIDRSet[0].cidrGroupSelector: Required",
+		rule("{fromCIDRSet: [{cidrGroupRef: a, except: [10.0.0.0/33]}]}"):                                                      "spec.ingress[0].fromCIDRSet[0].except[0]: Invalid",
+		rule("{toServices: [{k8sService: {serviceName: a}}]}"):                                                                 "spec.ingress[0].toServices: Forbidden: not in rules for ingress",
+		egress("{toServices: [{k8sService: {serviceName: a}, k8sServiceSelector: {selector: {matchLabels: {a: b}}}}]}"):        "spec.egress[0].toServices[0]: Forbidden: [k8sService k8sServiceSelector] together",
+		egress("{toServices: [{k8sService: {serviceName: a b}}]}"):                                                             "spec.egress[0].toServices[0].k8sService.serviceName: Invalid",
+		egress("{toServices: [{k8sServiceSelector: {selector: {}}}]}"):                                                         "spec.egress[0].toServices[0].k8sServiceSelector.selector: Required",
+		egress("{toServices: [{k8sService: {serviceName: a}}], toEntities: [world]}"):                                          "spec.egress[0]: Forbidden: toEntities and toServices together",
 		"apiVersion: cilium.io/v2\nkind: CiliumClusterwideNetworkPolicy\nmetadata: {name: a}\nspec: {endpointSelector: {}, egress: [{toServices: [{k8sService: {serviceName: a}}]}]}\n": "spec.egress[0].toServices[0].k8sService.namespace: Required",
 		rule("{fromRequires: [{}]}"):                                                                             "spec.ingress[0].fromRequires: Forbidden: not supported",
 		rule("{icmps: [{fields: [{type: Timestamp}]}]}"):                                                         `spec.ingress[0].icmps[0].fields[0].type: Invalid value: "Timestamp": only echo requests`,
