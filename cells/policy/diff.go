@@ -57,9 +57,18 @@ func (p *Policies) Diff(ctx context.Context, endpoints endpointmanager.Lookup, f
 	if err != nil {
 		return d, fault.Wrap(fault.Invalid, err)
 	}
-	for i := range proposed {
-		proposed[i] = p.references.resolve(proposed[i])
+	var parts []model.Policy
+	for _, one := range proposed {
+		parts = append(parts, p.references.resolve(one)...)
 	}
+	var gone []model.PolicyID
+	for _, one := range proposed {
+		gone = append(gone, p.partsFrom(one.ID, len(one.Parts()))...) // of the present version alone
+	}
+	for _, id := range remove {
+		gone = append(gone, p.partsFrom(id, 0)...)
+	}
+	proposed = parts
 	if len(proposed)+len(remove) == 0 {
 		return d, fault.New(fault.Invalid, "no policy: want one document or more, or a policy to delete")
 	}
@@ -81,7 +90,7 @@ func (p *Policies) Diff(ctx context.Context, endpoints endpointmanager.Lookup, f
 	for _, one := range proposed {
 		rules = append(rules, domainRules(one)...)
 	}
-	if e.Apply(engine.Update{RemovePolicies: remove, SetPolicies: proposed, Domains: p.queue.names.peek(rules)}); e.Exceeded() {
+	if e.Apply(engine.Update{RemovePolicies: gone, SetPolicies: proposed, Domains: p.queue.names.peek(rules)}); e.Exceeded() {
 		return d, errTooLarge
 	}
 	then := evaluateAll(e, seen)

@@ -90,7 +90,9 @@ func (s routes) put(w http.ResponseWriter, r *http.Request) error {
 		one := s.toV1(m, reports)
 		one.Manifest, one.Outcome = nil, string(outcomes[i])
 		selects := false
-		if s.policies.view.read(func(e *engine.Engine) { selects = e.Selects(m.Policy.ID) }); !selects {
+		if s.policies.view.read(func(e *engine.Engine) {
+			selects = slices.ContainsFunc(m.Policy.Parts(), func(p model.Policy) bool { return e.Selects(p.ID) })
+		}); !selects {
 			one.Reports = append(one.Reports, "selects no pod of this node")
 		}
 		list = append(list, one)
@@ -264,7 +266,7 @@ func (s routes) toV1(m manifest.Manifest, reports []engine.Report) v1.Policy {
 		one.Reports = append(one.Reports, o.texts(byHand)...)
 	}
 	one.Reports = append(one.Reports, s.policies.references.problems(m.Policy)...)
-	if err := s.policies.view.gaveUp(m.Policy.ID); err != nil {
+	if err := s.policies.gaveUp(m.Policy); err != nil {
 		one.Reports = append(one.Reports, "not in force as it is: "+err.Error())
 	}
 	return one
@@ -274,11 +276,11 @@ func policyToV1(m manifest.Manifest, reports []engine.Report) v1.Policy {
 	p := m.Policy
 	out := v1.Policy{
 		Kind: p.ID.Kind, Namespace: p.ID.Namespace, Name: p.ID.Name, Tier: p.Tier.String(), Priority: p.Priority,
-		Egress: ruleCount(p.Egress), Ingress: ruleCount(p.Ingress), Audit: p.Audit, Manifest: m.JSON,
+		Egress: ruleCount(p, model.Egress), Ingress: ruleCount(p, model.Ingress), Audit: p.Audit, Manifest: m.JSON,
 	}
 	for _, r := range reports {
 		for _, id := range r.Policies {
-			if id == p.ID {
+			if id.Part = 0; id == p.ID {
 				out.Reports = append(out.Reports, r.Text)
 			}
 		}
@@ -286,11 +288,15 @@ func policyToV1(m manifest.Manifest, reports []engine.Report) v1.Policy {
 	return out
 }
 
-func ruleCount(rules *model.Rules) int {
-	if rules == nil {
-		return -1
+// ruleCount is -1 if no specification affects the direction.
+func ruleCount(p model.Policy, d model.Direction) int {
+	count := -1
+	for _, part := range p.Parts() {
+		if rules := part.Part(d); rules != nil {
+			count = max(count, 0) + len(*rules)
+		}
 	}
-	return len(*rules)
+	return count
 }
 
 func endToV1(end engine.End, ep endpoint.Endpoint) v1.PolicyEnd {

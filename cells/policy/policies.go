@@ -52,14 +52,15 @@ type Policies struct {
 	mu      sync.RWMutex // guards the fields below, which only who has the turn writes
 	files   map[model.PolicyID]manifest.Manifest
 	objects map[model.PolicyID]object // in force unless a file has the same ID
+	parts   map[model.PolicyID]int    // how many specifications a policy in force has
 }
 
 // New returns what has policies enforced by the queue. It is to be started before the queue opens.
 func New(cfg Config, q *Queue, log *slog.Logger) *Policies {
 	return &Policies{
 		log: log, queue: q, view: q.View(), store: store{path: cfg.path()}, turn: make(chan struct{}, 1), diff: make(chan struct{}, 1),
-		references: newReferences(),
-		files:      map[model.PolicyID]manifest.Manifest{}, objects: map[model.PolicyID]object{},
+		references: newReferences(), parts: map[model.PolicyID]int{},
+		files: map[model.PolicyID]manifest.Manifest{}, objects: map[model.PolicyID]object{},
 	}
 }
 
@@ -146,17 +147,19 @@ func (p *Policies) Put(ctx context.Context, data []byte) ([]manifest.Manifest, [
 
 // supported reports whether the policy has layer 7 rules, and why the proxy cannot apply them.
 func (p *Policies) supported(policy model.Policy) (some bool, err error) {
-	for _, d := range []model.Direction{model.Egress, model.Ingress} {
-		if policy.Part(d) == nil {
-			continue
-		}
-		for i, r := range *policy.Part(d) {
-			if r.Layer7 == nil {
+	for _, part := range policy.Parts() {
+		for _, d := range []model.Direction{model.Egress, model.Ingress} {
+			if part.Part(d) == nil {
 				continue
 			}
-			some = true
-			if err := p.queue.layer7.proxy.Supports(*r.Layer7); err != nil {
-				return true, fmt.Errorf("%s rule %d: %w", d, i, err)
+			for i, r := range *part.Part(d) {
+				if r.Layer7 == nil {
+					continue
+				}
+				some = true
+				if err := p.queue.layer7.proxy.Supports(*r.Layer7); err != nil {
+					return true, fmt.Errorf("%s rule %d: %w", d, i, err)
+				}
 			}
 		}
 	}
@@ -238,7 +241,7 @@ func (p *Policies) change(ctx context.Context, set []manifest.Manifest, remove [
 		return fmt.Errorf("the policies are on the disk, and in force when they can be written: %w", err)
 	}
 	for _, m := range set {
-		if err := p.view.gaveUp(m.Policy.ID); err != nil {
+		if err := p.gaveUp(m.Policy); err != nil {
 			return fmt.Errorf("%s is on the disk, and not in force: %w", m.Policy.ID, err)
 		}
 	}
@@ -255,12 +258,15 @@ func (p *Policies) retryGivenUp(ctx context.Context) {
 		return
 	}
 	for _, id := range ids {
+		id.Part = 0
 		m, ok := p.Get(id)
 		if !ok || p.check([]manifest.Manifest{m}) != nil {
 			continue
 		}
 		var u update
-		u.policies.set(id, new(p.references.resolve(m.Policy)))
+		for _, part := range p.references.resolve(m.Policy) {
+			u.policies.set(part.ID, &part)
+		}
 		if err := p.queue.set(ctx, u); err != nil {
 			return // it is tried again
 		}
@@ -275,7 +281,7 @@ func (p *Policies) check(set []manifest.Manifest) error {
 	}
 	var u engine.Update
 	for _, m := range set {
-		u.SetPolicies = append(u.SetPolicies, p.references.resolve(m.Policy))
+		u.SetPolicies = append(u.SetPolicies, p.references.resolve(m.Policy)...)
 	}
 	e := p.view.copyEngine(true)
 	if e.Apply(u); e.Exceeded() {

@@ -64,7 +64,9 @@ func (p *Policies) Resolve(ctx context.Context, reference model.Reference, to mo
 	var u update
 	for _, id := range users {
 		if m, ok := p.Get(id); ok {
-			u.policies.set(id, new(p.references.resolve(m.Policy)))
+			for _, part := range p.references.resolve(m.Policy) {
+				u.policies.set(part.ID, &part)
+			}
 			p.checkLarge(&u, m)
 		}
 	}
@@ -120,10 +122,18 @@ func (r *References) use(id model.PolicyID, policy *model.Policy) (unused []mode
 	return unused
 }
 
-// resolve returns the policy with what its references select in their place.
-func (r *References) resolve(policy model.Policy) model.Policy {
+// resolve returns the policies of an object's specifications, with what their references select in their place.
+func (r *References) resolve(policy model.Policy) []model.Policy {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	parts := policy.Parts()
+	for i := range parts {
+		parts[i] = r.resolvePartLocked(parts[i])
+	}
+	return parts
+}
+
+func (r *References) resolvePartLocked(policy model.Policy) model.Policy {
 	for _, part := range []**model.Rules{&policy.Egress, &policy.Ingress} {
 		if *part == nil || !slices.ContainsFunc(**part, hasNamed) {
 			continue
@@ -194,14 +204,16 @@ func hasNamed(rule model.Rule) bool {
 // namedIn are the references of a policy.
 func namedIn(policy model.Policy) func(yield func(model.Named) bool) {
 	return func(yield func(model.Named) bool) {
-		for _, d := range []model.Direction{model.Egress, model.Ingress} {
-			if policy.Part(d) == nil {
-				continue
-			}
-			for _, rule := range *policy.Part(d) {
-				for _, peer := range rule.Peers {
-					if peer.Named != nil && !yield(*peer.Named) {
-						return
+		for _, part := range policy.Parts() {
+			for _, rules := range []*model.Rules{part.Egress, part.Ingress} {
+				if rules == nil {
+					continue
+				}
+				for _, rule := range *rules {
+					for _, peer := range rule.Peers {
+						if peer.Named != nil && !yield(*peer.Named) {
+							return
+						}
 					}
 				}
 			}
@@ -216,19 +228,56 @@ func (p *Policies) inForceLocked(u *update, id model.PolicyID, policy *model.Pol
 			p.log.Warn("what a policy has named stays on the disk", "reference", unused.String(), "error", err)
 		}
 	}
+	before, now := p.parts[id], 0
 	if policy != nil {
-		policy = new(p.references.resolve(*policy))
+		for _, part := range p.references.resolve(*policy) {
+			u.policies.set(part.ID, &part)
+			now++
+		}
 	}
-	u.policies.set(id, policy)
+	for removed := now; removed < max(before, 1); removed++ {
+		gone := id
+		gone.Part = removed
+		u.policies.set(gone, nil)
+	}
+	if p.parts[id] = now; now == 0 {
+		delete(p.parts, id)
+	}
+}
+
+// partsFrom returns the parts of a policy in force from a number on.
+func (p *Policies) partsFrom(id model.PolicyID, first int) (parts []model.PolicyID) {
+	p.mu.RLock()
+	defer p.mu.RUnlock()
+	for id.Part = first; id.Part < p.parts[model.PolicyID{Kind: id.Kind, Namespace: id.Namespace, Name: id.Name}]; id.Part++ {
+		parts = append(parts, id)
+	}
+	return parts
+}
+
+// gaveUp returns why a part of a policy is not in force as it is, or nil.
+func (p *Policies) gaveUp(policy model.Policy) error {
+	for _, part := range policy.Parts() {
+		if err := p.view.gaveUp(part.ID); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // checkLarge has the update leave out a large policy that does not fit. It expects the turn.
 func (p *Policies) checkLarge(u *update, m manifest.Manifest) {
-	if weight(p.references.resolve(m.Policy)) <= largeWeight {
+	parts, all := p.references.resolve(m.Policy), 0
+	for _, part := range parts {
+		all += weight(part)
+	}
+	if all <= largeWeight {
 		return
 	}
 	if err := p.check([]manifest.Manifest{m}); err != nil {
-		u.setUnfit(m.Policy.ID, err)
+		for _, part := range parts {
+			u.setUnfit(part.ID, err)
+		}
 	}
 }
 

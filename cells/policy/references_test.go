@@ -124,3 +124,51 @@ func TestNamedPeers(t *testing.T) {
 		t.Errorf("%+v, want the address, also of a node, and this node", got)
 	}
 }
+
+// TestSpecs: all specifications of an object are in force, and those that a later version does not have end.
+func TestSpecs(t *testing.T) {
+	dir := t.TempDir()
+	n := servingNode(t, dir)
+	web, client, other := pod(1, "web"), pod(2, "client"), pod(3, "other")
+	attach := func() {
+		t.Helper()
+		for _, ep := range []endpoint.Endpoint{web, client, other} {
+			n.attach(t, ep)
+		}
+		n.flush(t)
+	}
+	wants := func(when string, toWeb, toOther bool) {
+		t.Helper()
+		n.wants(t, client, web, toWeb, when)
+		n.wants(t, client, other, toOther, when)
+	}
+	deny := func(app string) string {
+		return `{"endpointSelector":{"matchLabels":{"app":"` + app + `"}},"ingressDeny":[{"fromEndpoints":[{"matchLabels":{"app":"client"}}]}],"enableDefaultDeny":{"ingress":false}}`
+	}
+	set := func(specs string) {
+		t.Helper()
+		object := `{"apiVersion":"cilium.io/v2","kind":"CiliumNetworkPolicy","metadata":{"name":"s","namespace":"default"},"specs":[` + specs + `]}`
+		if err := n.policies.SetObject(t.Context(), []byte(object)); err != nil {
+			t.Fatal(err)
+		}
+		n.flush(t)
+	}
+	attach()
+	set(deny("web") + "," + deny("other"))
+	wants("two specifications", false, false)
+	n.stop(t)
+	n = servingNode(t, dir)
+	attach()
+	wants("after a restart", false, false)
+	if _, got := call(n)("GET", "/v1/policy/CiliumNetworkPolicy/default/s", ""); !strings.Contains(got, `"ingress":2`) {
+		t.Errorf("%s, want the rules of both", got)
+	}
+	set(deny("other"))
+	wants("one specification", true, false)
+	set(deny("other") + "," + deny("web"))
+	if err := n.policies.RemoveObject(t.Context(), model.PolicyID{Kind: model.KindCiliumNetworkPolicy, Namespace: "default", Name: "s"}); err != nil {
+		t.Fatal(err)
+	}
+	n.flush(t)
+	wants("none", true, true)
+}

@@ -39,7 +39,7 @@ type compiledRule struct {
 // before orders policies by their evaluation. Equal priorities are decided by kind and name.
 func before(x, y *policy) int {
 	return cmp.Or(cmp.Compare(x.Tier, y.Tier), cmp.Compare(x.Priority, y.Priority), cmp.Compare(x.ID.Kind, y.ID.Kind),
-		cmp.Compare(x.ID.Namespace, y.ID.Namespace), cmp.Compare(x.ID.Name, y.ID.Name))
+		cmp.Compare(x.ID.Namespace, y.ID.Namespace), cmp.Compare(x.ID.Name, y.ID.Name), cmp.Compare(x.ID.Part, y.ID.Part))
 }
 
 func (tx *transaction) setPolicy(set model.Policy) {

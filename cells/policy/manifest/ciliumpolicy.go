@@ -25,7 +25,7 @@ type ciliumPolicy struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata"`
 	Spec              *ciliumSpec     `json:"spec"`
-	Specs             json.RawMessage `json:"specs"`
+	Specs             []ciliumSpec    `json:"specs"`
 	Status            json.RawMessage `json:"status"` // says nothing of what is wanted
 }
 
@@ -107,16 +107,27 @@ func ciliumClusterwideNetworkPolicy(p *ciliumPolicy, f *faults) model.Policy {
 }
 
 func (f *faults) ciliumPolicy(p *ciliumPolicy, kindName string) model.Policy {
-	path := field.NewPath("spec")
-	policy := model.Policy{ID: f.checkName(p.ObjectMeta, kindName), Tier: model.TierNetworkPolicy}
-	f.refuse(field.NewPath("specs"), p.Specs, "write one policy for each")
-	if p.Spec == nil {
-		if p.Specs == nil {
-			f.add(field.Required(path, ""))
+	id := f.checkName(p.ObjectMeta, kindName)
+	switch {
+	case p.Spec != nil && len(p.Specs) > 0:
+		f.add(field.Forbidden(field.NewPath("specs"), "together with spec"))
+	case p.Spec != nil:
+		return f.ciliumSpec(field.NewPath("spec"), id, *p.Spec)
+	case len(p.Specs) == 0:
+		f.add(field.Required(field.NewPath("spec"), ""))
+	default:
+		policy := f.ciliumSpec(field.NewPath("specs").Index(0), id, p.Specs[0])
+		for i, spec := range p.Specs[1:] {
+			id.Part = i + 1
+			policy.More = append(policy.More, f.ciliumSpec(field.NewPath("specs").Index(id.Part), id, spec))
 		}
 		return policy
 	}
-	spec := p.Spec
+	return model.Policy{ID: id, Tier: model.TierNetworkPolicy}
+}
+
+func (f *faults) ciliumSpec(path *field.Path, id model.PolicyID, spec ciliumSpec) model.Policy {
+	policy := model.Policy{ID: id, Tier: model.TierNetworkPolicy}
 	f.refuse(path.Child("nodeSelector"), spec.NodeSelector, "policies are for pods, not for nodes")
 	f.refuse(path.Child("log"), spec.Log, "not supported")
 	if spec.EndpointSelector == nil {

@@ -246,7 +246,8 @@ func TestCiliumRefused(t *testing.T) {
 	port := func(body string) string { return rule("{toPorts: [{ports: [" + body + "]}]}") }
 	for text, want := range map[string]string{
 		"apiVersion: cilium.io/v2\nkind: CiliumNetworkPolicy\nmetadata: {name: a}\n":                          "spec: Required",
-		"apiVersion: cilium.io/v2\nkind: CiliumNetworkPolicy\nmetadata: {name: a}\nspecs: [{}]\n":             "specs: Forbidden: write one policy for each",
+		"apiVersion: cilium.io/v2\nkind: CiliumNetworkPolicy\nmetadata: {name: a}\nspecs: [{}]\n":             "specs[0].endpointSelector: Required",
+		ciliumHead + "  endpointSelector: {}\nspecs: [{endpointSelector: {}}]\n":                              "specs: Forbidden: together with spec",
 		"apiVersion: cilium.io/v2\nkind: CiliumClusterwideNetworkPolicy\nmetadata: {name: a, namespace: b}\n": "metadata.namespace: Forbidden",
 		"apiVersion: cilium.io/v2alpha1\nkind: CiliumNetworkPolicy\nmetadata: {name: a}\n":                    "not a kind of policy that is known here",
 		ciliumHead + "  ingress: [{}]\n":    "spec.endpointSelector: Required",

@@ -125,6 +125,9 @@ func decode[T any](data []byte, convert func(*T, *faults) model.Policy) (model.P
 	}
 	policy := convert(object, found)
 	policy.Audit = found.audit()
+	for i := range policy.More {
+		policy.More[i].Audit = policy.Audit
+	}
 	for _, err := range found.list {
 		strict = append(strict, err)
 	}

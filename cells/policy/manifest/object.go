@@ -23,29 +23,51 @@ func ReadObject(data []byte) (Manifest, []error) {
 		return Manifest{}, append(faults, err)
 	}
 	if len(faults) > 0 {
-		policy = narrow(policy, data, faults)
+		policy = narrowParts(policy, data, faults)
 	}
 	return Manifest{policy, text}, faults
 }
 
-// ruleOf finds the rule that a field is of: "ingressDeny[2]".
-var ruleOf = regexp.MustCompile(`^spec\.((?:ingress|egress)(?:Deny)?\[\d+\])`)
+// ruleOf finds the rule that a field of a specification is of: "ingressDeny[2]".
+var ruleOf = regexp.MustCompile(`^((?:ingress|egress)(?:Deny)?\[\d+\])`)
 
-// narrow is the policy without what its faulty parts might let through.
-func narrow(policy model.Policy, data []byte, faults []error) model.Policy {
+// narrowParts narrows each of an object's policies by the faults in its specification, and elsewhere.
+func narrowParts(policy model.Policy, data []byte, faults []error) model.Policy {
+	var object struct {
+		Specs []json.RawMessage `json:"specs"`
+	}
+	_ = json.Unmarshal(data, &object) // read has reported it
+	more := policy.More
+	policy.More = nil
+	at := "spec."
+	if len(object.Specs) > 0 {
+		at = "specs[0]."
+	}
+	policy = narrow(policy, data, at, faults)
+	for i, part := range more {
+		policy.More = append(policy.More, narrow(part, data, fmt.Sprintf("specs[%d].", i+1), faults))
+	}
+	return policy
+}
+
+// narrow is the policy without what its faulty parts might let through. Its specification is at a path.
+func narrow(policy model.Policy, data []byte, at string, faults []error) model.Policy {
 	broken := map[string]bool{} // rules; true: its action may be to deny
 	whole, subject := policy.ID.Name == "", policy.ID.Name == ""
 	for _, fault := range faults {
 		path := pathOf(fault)
-		switch rule := ruleOf.FindStringSubmatch(path); {
-		case rule != nil:
+		field, own := strings.CutPrefix(path, at)
+		rule := ruleOf.FindStringSubmatch(field)
+		switch {
+		case !own && strings.HasPrefix(path, "specs[") && strings.HasPrefix(at, "specs["): // of another specification
+		case own && rule != nil:
 			broken[rule[1]] = broken[rule[1]] || strings.HasSuffix(path, "].action")
 		case strings.HasPrefix(path, "metadata.annotations"):
 			policy.Audit = false
 		default:
 			whole = true
-			subject = subject || !strings.HasPrefix(path, "spec.") || strings.HasPrefix(path, "spec.podSelector") || strings.HasPrefix(path, "spec.endpointSelector") ||
-				strings.HasPrefix(path, "spec.subject") || strings.HasPrefix(path, "spec.nodeSelector")
+			subject = subject || !own || strings.HasPrefix(field, "podSelector") || strings.HasPrefix(field, "endpointSelector") ||
+				strings.HasPrefix(field, "subject") || strings.HasPrefix(field, "nodeSelector")
 		}
 	}
 	if whole {
@@ -53,7 +75,7 @@ func narrow(policy model.Policy, data []byte, faults []error) model.Policy {
 	}
 	for _, d := range []model.Direction{model.Egress, model.Ingress} {
 		if part := policy.Part(d); part != nil {
-			*part = narrowRules(policy.ID.Kind, d, *part, broken)
+			*part = narrowRules(policy.ID.Kind, at, d, *part, broken)
 		}
 	}
 	return policy
@@ -70,12 +92,13 @@ func pathOf(fault error) string {
 }
 
 // narrowRules leaves broken rules out that accept, and has others deny everything.
-func narrowRules(kind string, d model.Direction, rules model.Rules, broken map[string]bool) model.Rules {
+func narrowRules(kind, at string, d model.Direction, rules model.Rules, broken map[string]bool) model.Rules {
 	kept := model.Rules{}
 	for i, r := range rules {
 		origin := fmt.Sprintf("%s[%d]", d, i)
 		if kind == model.KindCiliumNetworkPolicy || kind == model.KindCiliumClusterwideNetworkPolicy { // its rules have several lists, and the names say which
-			origin = r.Name[:strings.IndexByte(r.Name, ']')+1]
+			origin = strings.TrimPrefix(r.Name, at)
+			origin = origin[:strings.IndexByte(origin, ']')+1]
 		}
 		switch mayDeny, isBroken := broken[origin]; {
 		case !isBroken:
@@ -98,7 +121,7 @@ func denyAll(policy model.Policy, data []byte, subject bool) model.Policy {
 		metav1.ObjectMeta `json:"metadata"`
 	}
 	_ = json.Unmarshal(data, &object) // without a name it is nobody's
-	policy.ID = model.PolicyID{Kind: object.Kind, Namespace: object.Namespace, Name: object.Name}
+	policy.ID = model.PolicyID{Kind: object.Kind, Namespace: object.Namespace, Name: object.Name, Part: policy.ID.Part}
 	if subject {
 		policy.Subject = model.Pods{Namespace: object.Namespace}
 	}

@@ -77,3 +77,24 @@ func TestReadObjectAudit(t *testing.T) {
 		}
 	}
 }
+
+// TestReadObjectSpecs: a fault narrows the specification that it is in, and one outside of them all of them.
+func TestReadObjectSpecs(t *testing.T) {
+	object := func(more string) string {
+		return `{"apiVersion":"cilium.io/v2","kind":"CiliumNetworkPolicy","metadata":{"name":"p","namespace":"shop"}` + more + `,"specs":[` +
+			`{"endpointSelector":{"matchLabels":{"app":"a"}},"ingress":[{"fromEndpoints":[{}]}]},` +
+			`{"endpointSelector":{"matchLabels":{"app":"b"}},"ingress":[{"fromEndpoints":[{}],"fromNew":[]},{"fromEndpoints":[{}]}],"egressDeny":[{"toNodes":[{}]}]}]}`
+	}
+	m, faults := ReadObject([]byte(object("")))
+	parts := m.Policy.Parts()
+	if len(faults) != 2 || len(parts) != 2 || parts[1].ID.Part != 1 || parts[1].ID.Name != "p" {
+		t.Fatalf("%+v, faults %v, want two specifications and two faults", parts, faults)
+	}
+	if got := describe(parts[0].Ingress) + describe(parts[1].Ingress) + describe(parts[1].Egress); got != "[accept][accept][deny:any]" {
+		t.Errorf("rules %s, want the faulty one that accepts left out, and the one that denies to deny everything", got)
+	}
+	m, _ = ReadObject([]byte(object(`,"spec":{"endpointSelector":{}}`)))
+	if p := m.Policy; describe(p.Ingress)+describe(p.Egress) != "[][]" || len(p.Subject.Labels) > 0 {
+		t.Errorf("%+v, want one that denies everything to all pods", p)
+	}
+}

@@ -30,7 +30,10 @@ func Namespaced(kind string) bool {
 }
 
 // PolicyID names a policy. Only one of a kind that is [Namespaced] has a namespace.
-type PolicyID struct{ Kind, Namespace, Name string }
+type PolicyID struct {
+	Kind, Namespace, Name string
+	Part                  int // of an object with several specifications: 0 is the first
+}
 
 // String is "Kind namespace/name", or "Kind name".
 func (id PolicyID) String() string {
@@ -107,6 +110,15 @@ type Policy struct {
 	EgressOpen, IngressOpen bool
 	// Audit says that the policy is not in force: what it would decide is only reported.
 	Audit bool
+	// More are the policies of the object's other specifications.
+	More []Policy
+}
+
+// Parts returns the policies of all specifications.
+func (p Policy) Parts() []Policy {
+	all := append([]Policy{p}, p.More...)
+	all[0].More = nil
+	return all
 }
 
 // Rules is a policy's part for one direction. In [TierNetworkPolicy] a subject is denied what no rule accepts, so an empty one denies all, and
