@@ -40,7 +40,7 @@ func TestKubernetesStore(t *testing.T) {
 			api.namespace("shop", map[string]string{"team": "shop"})
 			c.nodes[0].reaches(web, db, true)
 
-			other.stop() // the API server is away for this node, and its agent restarts
+			other.stop()             // the API server is away for this node, and its agent restarts
 			c.nodes[1].agent.Stop(t) // writes what it knows
 			c.nodes[1].agent.Start(t)
 			c.nodes[0].reaches(web, db, true)
