@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"slices"
 
 	"porin.dev/porin/cells/policy/manifest"
 	"porin.dev/porin/cells/policy/model"
@@ -17,6 +18,9 @@ type object struct {
 
 // largeWeight is from which weight on it is tried beside the queue whether a policy fits: to find out in the queue would keep all changes waiting.
 const largeWeight = 1000
+
+// batchWeight is how much the queue compiles at once of policies of the API: that takes about 50 ms.
+const batchWeight = 250
 
 func readObject(data []byte) object {
 	m, faults := manifest.ReadObject(data)
@@ -69,48 +73,28 @@ func (p *Policies) RemoveObject(ctx context.Context, id model.PolicyID) error {
 
 // changeObjects writes the disk, and has the datapath follow. It expects the turn.
 func (p *Policies) changeObjects(ctx context.Context, set []object, remove []model.PolicyID) {
-	var manifests []manifest.Manifest
-	var gone []model.PolicyID
-	changed := map[model.PolicyID]*object{}
-	for _, o := range set {
-		if was, ok := p.objects[o.Policy.ID]; ok && bytes.Equal(was.JSON, o.JSON) {
-			continue
-		}
-		changed[o.Policy.ID] = &o
-		manifests = append(manifests, o.Manifest)
-	}
-	for _, id := range remove {
-		if _, ok := p.objects[id]; ok {
-			changed[id] = nil
-			gone = append(gone, id)
-		}
-	}
-	if len(changed) == 0 {
+	set = slices.DeleteFunc(set, func(o object) bool {
+		was, ok := p.objects[o.Policy.ID]
+		return ok && bytes.Equal(was.JSON, o.JSON)
+	})
+	remove = slices.DeleteFunc(remove, func(id model.PolicyID) bool { _, ok := p.objects[id]; return !ok })
+	if len(set)+len(remove) == 0 {
 		return
 	}
-	if err := p.store.change(objectsBucket, manifests, gone); err != nil {
+	var manifests []manifest.Manifest
+	for _, o := range set {
+		manifests = append(manifests, o.Manifest)
+	}
+	if err := p.store.change(objectsBucket, manifests, remove); err != nil {
 		p.log.Error("policies of the Kubernetes API are not on the disk: an agent that starts without the API server does not have them", "error", err)
 	}
 	var u update
-	for _, o := range changed {
-		if o != nil {
-			p.checkLarge(&u, o.Manifest)
-		}
-	}
+	p.checkLarge(&u, manifests)
 	p.mu.Lock()
-	for id, o := range changed {
-		_, byHand := p.files[id]
-		if o == nil {
-			delete(p.objects, id)
-		} else {
-			p.objects[id] = *o
-		}
-		if byHand {
-			continue
-		}
-		if o == nil {
-			p.inForceLocked(&u, id, nil)
-			p.log.Info("policy deleted", "policy", id.String(), "source", SourceKubernetes)
+	for _, o := range set {
+		id := o.Policy.ID
+		p.objects[id] = o
+		if _, byHand := p.files[id]; byHand {
 			continue
 		}
 		p.inForceLocked(&u, id, &o.Policy)
@@ -119,11 +103,41 @@ func (p *Policies) changeObjects(ctx context.Context, set []object, remove []mod
 			p.log.Warn("policy has a part that is not known here, and denies what the part may deny", "policy", id.String(), "error", err)
 		}
 	}
+	for _, id := range remove {
+		delete(p.objects, id)
+		if _, byHand := p.files[id]; byHand {
+			continue
+		}
+		p.inForceLocked(&u, id, nil)
+		p.log.Info("policy deleted", "policy", id.String(), "source", SourceKubernetes)
+	}
 	p.mu.Unlock()
-	p.queue.collect(u)
-	if len(gone) > 0 && p.queue.isOpen() {
+	p.collect(ctx, u)
+	if len(remove) > 0 && p.queue.isOpen() {
 		p.retryGivenUp(ctx)
 	}
+}
+
+// collect has the queue take the policies in batches, in their order: an ADD waits for one batch at the most. It expects the turn.
+func (p *Policies) collect(ctx context.Context, all update) {
+	var batch update
+	for _, id := range all.policies.keys {
+		policy := all.policies.values[id]
+		batch.policies.set(id, policy)
+		if why := all.unfit[id]; why != nil {
+			batch.setUnfit(id, why)
+		}
+		p.collected++
+		if policy != nil {
+			p.collected += weight(*policy)
+		}
+		if p.collected >= batchWeight && p.queue.isOpen() {
+			p.queue.collect(batch)
+			_ = p.queue.set(ctx, update{}) // waits for the write; the queue repeats and reports a write that fails
+			batch, p.collected = update{}, 0
+		}
+	}
+	p.queue.collect(batch)
 }
 
 // texts says what authors of the policy should know.

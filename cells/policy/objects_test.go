@@ -102,6 +102,37 @@ func TestObjects(t *testing.T) {
 	}
 }
 
+// TestObjectsInBatches: a list of many policies is compiled in batches, between which an ADD has its turn, and new policies come before others end.
+func TestObjectsInBatches(t *testing.T) {
+	n := servingNode(t, t.TempDir())
+	web, other := pod(1, "web"), pod(2, "other")
+	n.attach(t, web)
+	n.attach(t, other)
+	list := func(name string) (all [][]byte) {
+		for i := range batchWeight {
+			all = append(all, ofAPI(fmt.Sprintf("%s-%d", name, i), "client", ""))
+		}
+		return all
+	}
+	n.replace(t, list("old")...)
+	before := n.kernel.times()
+	n.kernel.mu.Lock()
+	n.kernel.refuse = func(map[string]Local) error {
+		if n.queue.view.Evaluate(other.Addresses.IPv4, web.Addresses.IPv4, model.TCP, 80).Allowed {
+			t.Error("no policy selects the pod while one list replaces another")
+		}
+		return nil
+	}
+	n.kernel.mu.Unlock()
+	n.replace(t, list("new")...)
+	if writes := n.kernel.times() - before; writes < 4 { // a new policy weighs 3, the end of one 1
+		t.Errorf("%d writes, want one for each batch", writes)
+	}
+	if names := n.names(); len(names) != batchWeight {
+		t.Errorf("%d policies, want %d", len(names), batchWeight)
+	}
+}
+
 // TestObjectsTooLarge: a policy of the API that cannot be compiled denies, and other changes go on.
 func TestObjectsTooLarge(t *testing.T) {
 	n := servingNode(t, t.TempDir())

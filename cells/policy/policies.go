@@ -48,6 +48,8 @@ type Policies struct {
 	diff  chan struct{} // holds one token while a diff is computed, which takes an engine of its own
 	// references has a lock of its own.
 	references *References
+	// collected is the weight of policies that the queue may not have compiled yet. It is used by who has the turn.
+	collected int
 
 	mu      sync.RWMutex // guards the fields below, which only who has the turn writes
 	files   map[model.PolicyID]manifest.Manifest

@@ -62,15 +62,17 @@ func (p *Policies) Resolve(ctx context.Context, reference model.Reference, to mo
 	}
 	p.log.Info("reference of policies resolved", "reference", reference.String(), "pods", len(to.Pods), "prefixes", len(to.Prefixes), "problem", to.Problem)
 	var u update
+	var set []manifest.Manifest
 	for _, id := range users {
 		if m, ok := p.Get(id); ok {
 			for _, part := range p.references.resolve(m.Policy) {
 				u.policies.set(part.ID, &part)
 			}
-			p.checkLarge(&u, m)
+			set = append(set, m)
 		}
 	}
-	p.queue.collect(u)
+	p.checkLarge(&u, set)
+	p.collect(ctx, u)
 	return nil
 }
 
@@ -265,18 +267,23 @@ func (p *Policies) gaveUp(policy model.Policy) error {
 	return nil
 }
 
-// checkLarge has the update leave out a large policy that does not fit. It expects the turn.
-func (p *Policies) checkLarge(u *update, m manifest.Manifest) {
-	parts, all := p.references.resolve(m.Policy), 0
-	for _, part := range parts {
-		all += weight(part)
-	}
-	if all <= largeWeight {
+// checkLarge has the update leave out large policies that do not fit: in the queue they would keep all changes waiting. It expects the turn.
+func (p *Policies) checkLarge(u *update, set []manifest.Manifest) {
+	large := slices.DeleteFunc(slices.Clone(set), func(m manifest.Manifest) bool {
+		all := 0
+		for _, part := range p.references.resolve(m.Policy) {
+			all += weight(part)
+		}
+		return all <= largeWeight
+	})
+	if len(large) > 1 && p.check(large) == nil {
 		return
 	}
-	if err := p.check([]manifest.Manifest{m}); err != nil {
-		for _, part := range parts {
-			u.setUnfit(part.ID, err)
+	for _, m := range large {
+		if err := p.check([]manifest.Manifest{m}); err != nil {
+			for _, part := range p.references.resolve(m.Policy) {
+				u.setUnfit(part.ID, err)
+			}
 		}
 	}
 }

@@ -38,8 +38,9 @@ type command struct {
 }
 
 type container struct {
-	ID    string `json:"id"`
-	NetNS string `json:"netns"`
+	ID    string      `json:"id"`
+	NetNS string      `json:"netns"`
+	Args  [][2]string `json:"args,omitempty"`
 }
 
 // answer is what a command took. Durations are in nanoseconds.
@@ -117,7 +118,7 @@ func (r *containerRuntime) run(c command) (a answer, err error) {
 	for range min(c.Parallel, len(c.Containers)) {
 		workers.Go(func() {
 			for i := taken.Add(1) - 1; i < int64(len(c.Containers)); i = taken.Add(1) - 1 {
-				took, err := op(&libcni.RuntimeConf{ContainerID: c.Containers[i].ID, NetNS: c.Containers[i].NetNS, IfName: "eth0"})
+				took, err := op(&libcni.RuntimeConf{ContainerID: c.Containers[i].ID, NetNS: c.Containers[i].NetNS, IfName: "eth0", Args: c.Containers[i].Args})
 				if err != nil {
 					a.Calls[i].Error = err.Error()
 					return

@@ -139,7 +139,7 @@ func (s *system) call(t *testing.T, op string, parallel int, containers ...*test
 	t.Helper()
 	c := command{Op: op, Parallel: parallel}
 	for _, each := range containers {
-		c.Containers = append(c.Containers, container{ID: each.ID, NetNS: each.Path()})
+		c.Containers = append(c.Containers, container{ID: each.ID, NetNS: each.Path(), Args: each.Args})
 	}
 	s.send(t, c)
 	if err := s.answers.Decode(&a); err != nil {
