@@ -23,8 +23,8 @@ import (
 	"porin.dev/porin/internal/task"
 )
 
-// Module is the kubernetes cell of the node of that name. It provides [*Client], [*Namespaces] and [*Pods]. But for the namespaces
-// it asks for nothing before everything is restored.
+// Module is the kubernetes cell of the node of that name. It needs [Nodes], and provides [*Client], [*Namespaces] and [*Pods]. But for the
+// namespaces it asks for nothing before everything is restored.
 func Module(cfg Config, node string) fx.Option {
 	return cell.Module("kubernetes",
 		fx.Provide(func(lc fx.Lifecycle) (*Client, error) {
@@ -58,6 +58,13 @@ func Module(cfg Config, node string) fx.Option {
 		}),
 		supervisor.Tasks(func(r *referenceWatch, log *slog.Logger) *task.Task {
 			return task.Forever(log, "kubernetes-references", r.run)
+		}),
+		supervisor.Tasks(func(client *Client, others Nodes, policies *policy.Policies, log *slog.Logger) (*task.Task, error) {
+			events, err := newPolicyEvents(client, node, others, policies.Faults)
+			if err != nil {
+				return nil, err
+			}
+			return events.newTask(log), nil
 		}),
 		supervisor.Tasks(func(pods *Pods, lookup endpointmanager.Lookup, manager endpointmanager.Manager, log *slog.Logger) *task.Task {
 			return task.Forever(log, "kubernetes-labels", (&follower{pods, lookup, manager, log}).run)

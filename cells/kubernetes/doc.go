@@ -6,6 +6,7 @@
 //	                              [Pods] --> Manager.Update: labels that change while a pod lives
 //
 //	API server --> one watch.Loop for each kind of policies, while its CRD is there --> policy.Policies
+//	API server <-- Events about policies that are not in force as they are written, by one of the agents <------'
 //
 // The agent reads pods of its own node alone, and never all pods, Nodes, Services or EndpointSlices of a cluster.
 //

@@ -306,7 +306,7 @@ func slimPolicy(k policyKind, object []byte) []byte {
 	_ = json.Unmarshal(fields["metadata"], &meta)
 	kept := map[string]any{
 		"apiVersion": k.GroupVersion().String(), "kind": k.kind,
-		"metadata": map[string]any{"name": meta.Name, "namespace": meta.Namespace, "annotations": ownAnnotations(meta.Annotations)},
+		"metadata": map[string]any{"name": meta.Name, "namespace": meta.Namespace, "uid": meta.UID, "annotations": ownAnnotations(meta.Annotations)},
 	}
 	for name, value := range fields {
 		switch strings.ToLower(name) {

@@ -266,9 +266,7 @@ func (s routes) toV1(m manifest.Manifest, reports []engine.Report) v1.Policy {
 		one.Reports = append(one.Reports, o.texts(byHand)...)
 	}
 	one.Reports = append(one.Reports, s.policies.references.problems(m.Policy)...)
-	if err := s.policies.gaveUp(m.Policy); err != nil {
-		one.Reports = append(one.Reports, "not in force as it is: "+err.Error())
-	}
+	one.Reports = append(one.Reports, s.policies.gaveUpTexts(m.Policy)...)
 	return one
 }
 

@@ -3,6 +3,7 @@ package policy
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"fmt"
 	"slices"
 
@@ -138,6 +139,33 @@ func (p *Policies) collect(ctx context.Context, all update) {
 		}
 	}
 	p.queue.collect(batch)
+}
+
+// Fault is a policy of the Kubernetes API that is not in force as it is written.
+type Fault struct {
+	Policy model.PolicyID
+	UID    string // of the object; "" if an earlier version of the agent has kept it
+	Texts  []string
+}
+
+// Faults returns the faults of all policies of the Kubernetes API.
+func (p *Policies) Faults() (all []Fault) {
+	p.mu.RLock()
+	defer p.mu.RUnlock()
+	for id, o := range p.objects {
+		if _, byHand := p.files[id]; byHand {
+			continue
+		}
+		f := Fault{Policy: id, Texts: append(o.texts(false), p.gaveUpTexts(o.Policy)...)}
+		if len(f.Texts) == 0 {
+			continue
+		}
+		var object struct{ Metadata struct{ UID string } }
+		_ = json.Unmarshal(o.JSON, &object) // it has been read before
+		f.UID = object.Metadata.UID
+		all = append(all, f)
+	}
+	return all
 }
 
 // texts says what authors of the policy should know.

@@ -15,8 +15,8 @@ import (
 
 // ofAPI is a policy as the Kubernetes API has it: pods of the app may reach web.
 func ofAPI(name, app, more string) []byte {
-	return fmt.Appendf(nil, `{"apiVersion":"networking.k8s.io/v1","kind":"NetworkPolicy","metadata":{"name":%q,"namespace":"default"},`+
-		`"spec":{"podSelector":{"matchLabels":{"app":"web"}},"ingress":[{"from":[{"podSelector":{"matchLabels":{"app":%q}}%s}]}]}}`, name, app, more)
+	return fmt.Appendf(nil, `{"apiVersion":"networking.k8s.io/v1","kind":"NetworkPolicy","metadata":{"name":%q,"namespace":"default","uid":%q},`+
+		`"spec":{"podSelector":{"matchLabels":{"app":"web"}},"ingress":[{"from":[{"podSelector":{"matchLabels":{"app":%q}}%s}]}]}}`, name, "u-"+name, app, more)
 }
 
 func (n *node) replace(t *testing.T, objects ...[]byte) {
@@ -66,6 +66,10 @@ func TestObjects(t *testing.T) {
 		t.Errorf("policies %s, want the source and the fault", list)
 	}
 
+	if faults := n.policies.Faults(); len(faults) != 1 || faults[0].Policy.Name != "a" || faults[0].UID != "u-a" || !strings.Contains(strings.Join(faults[0].Texts, ""), "newSelector") {
+		t.Errorf("faults %+v, want one of the policy with the field", faults)
+	}
+
 	byHand := strings.Replace(toWebFrom("client"), "name: web", "name: a", 1)
 	if _, _, err := n.policies.Put(t.Context(), []byte(byHand)); fault.KindOf(err) != fault.Conflict {
 		t.Errorf("put of a policy of the API: %v, want conflict", err)
@@ -82,6 +86,9 @@ func TestObjects(t *testing.T) {
 	n.put(t, byHand)
 	n.replace(t, ofAPI("a", "other", ""))
 	wants("with both", true, false)
+	if faults := n.policies.Faults(); len(faults) > 0 {
+		t.Errorf("faults %+v of a policy that is not in force", faults)
+	}
 	n.stop(t)
 
 	again := startNode(t, dir, newFakeKernel())
@@ -147,6 +154,9 @@ func TestObjectsTooLarge(t *testing.T) {
 	n.wants(t, client, web, false, "with a policy that is too large")
 	if err := n.policies.view.gaveUp(model.PolicyID{Kind: model.KindNetworkPolicy, Namespace: "default", Name: "large"}); fault.KindOf(err) != fault.Exhausted {
 		t.Errorf("given up: %v, want exhausted", err)
+	}
+	if faults := n.policies.Faults(); len(faults) != 1 || !strings.Contains(strings.Join(faults[0].Texts, ""), errTooLarge.Error()) {
+		t.Errorf("faults %+v, want that it is too large", faults)
 	}
 	n.replace(t)
 	n.wants(t, client, web, true, "after its deletion")

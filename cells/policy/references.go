@@ -267,6 +267,14 @@ func (p *Policies) gaveUp(policy model.Policy) error {
 	return nil
 }
 
+// gaveUpTexts says to authors of the policy what gaveUp says.
+func (p *Policies) gaveUpTexts(policy model.Policy) []string {
+	if err := p.gaveUp(policy); err != nil {
+		return []string{"not in force as it is: " + err.Error()}
+	}
+	return nil
+}
+
 // checkLarge has the update leave out large policies that do not fit: in the queue they would keep all changes waiting. It expects the turn.
 func (p *Policies) checkLarge(u *update, set []manifest.Manifest) {
 	large := slices.DeleteFunc(slices.Clone(set), func(m manifest.Manifest) bool {

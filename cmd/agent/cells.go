@@ -122,7 +122,7 @@ func kubernetesAPI(cfg Config) fx.Option {
 	if !cfg.Kubernetes.Enabled() {
 		return fx.Options()
 	}
-	return kubernetes.Module(cfg.Kubernetes, cfg.NodeName)
+	return fx.Options(kubernetes.Module(cfg.Kubernetes, cfg.NodeName), fx.Provide(func(n *node.Node) kubernetes.Nodes { return peersOf{n.Peers()}.names }))
 }
 
 // clusterStore is what nodes share: multi-pool needs it, and other nodes than this one do.

@@ -55,3 +55,11 @@ func (p peersOf) RecordedHealth(ctx context.Context) ([]netip.Addr, error) {
 		}
 	}
 }
+
+func (p peersOf) names() (names []string) {
+	view, _ := p.peers.View()
+	for _, peer := range view.Peers {
+		names = append(names, peer.Node.Name)
+	}
+	return names
+}

@@ -1,10 +1,12 @@
 package e2e
 
 import (
+	"errors"
 	"fmt"
 	"net"
 	"net/http"
 	"net/netip"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -44,7 +46,7 @@ func newAPIServer(t *testing.T, node *testutil.Node) *apiServer {
 	core := func(resource, kind string, namespaced bool) kubernetestest.Resource {
 		return kubernetestest.Resource{GroupVersionResource: corev1.SchemeGroupVersion.WithResource(resource), Kind: kind, Namespaced: namespaced}
 	}
-	resources := append(recordstest.Resources(), core("pods", "Pod", true), core("services", "Service", true), core("namespaces", "Namespace", false),
+	resources := append(recordstest.Resources(), core("pods", "Pod", true), core("services", "Service", true), core("namespaces", "Namespace", false), core("events", "Event", true),
 		kubernetestest.Resource{GroupVersionResource: schema.GroupVersionResource{Group: "networking.k8s.io", Version: "v1", Resource: "networkpolicies"}, Kind: "NetworkPolicy", Namespaced: true},
 		kubernetestest.Resource{GroupVersionResource: schema.GroupVersionResource{Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions"}, Kind: "CustomResourceDefinition"},
 	)
@@ -281,6 +283,12 @@ func TestKubernetesPolicies(t *testing.T) {
 	if out := r.cli("policy", "get", "shop/db").out; !strings.Contains(out, "newSelector") || !strings.Contains(out, "Kubernetes") {
 		t.Errorf("porin policy get does not say what is not known:\n%s", out)
 	}
+	testutil.Eventually(t, func() error {
+		if !slices.Contains(api.Requests(), kubernetestest.Request{Verb: "create", Resource: "events"}) {
+			return errors.New("no Event about the policy")
+		}
+		return nil
+	})
 	api.policy(webToDB)
 	reaches(true, false)
 

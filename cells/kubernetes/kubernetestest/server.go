@@ -205,7 +205,7 @@ func (s *Server) find(path string) (t target, ok bool) {
 		if r.Namespaced && len(parts) >= 3 && parts[0] == "namespaces" {
 			t.namespace, parts = parts[1], parts[2:]
 		}
-		if parts[0] != r.Resource || len(parts) > 3 {
+		if parts[0] != r.Resource || len(parts) > 3 || len(parts) == 3 && parts[2] != "status" { // namespaces/shop/events is no part of a Namespace
 			continue
 		}
 		if parts = append(parts, "", ""); parts[1] != "" {
