@@ -80,21 +80,34 @@ func (s routes) put(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	given, outcomes, err := s.policies.Put(r.Context(), data)
+	put := s.policies.Put
+	dryRun := r.URL.Query().Get("dryRun")
+	switch dryRun {
+	case "", "false":
+	case "true":
+		put = s.policies.Check
+	default:
+		return fault.New(fault.Invalid, fmt.Sprintf("dryRun=%q: want true or false", dryRun))
+	}
+	given, outcomes, err := put(r.Context(), data)
 	if err != nil {
 		return err
 	}
 	reports := s.policies.Reports()
 	list := []v1.Policy{}
 	for i, m := range given {
-		one := s.toV1(m, reports)
-		one.Manifest, one.Outcome = nil, string(outcomes[i])
-		selects := false
-		if s.policies.view.read(func(e *engine.Engine) {
-			selects = slices.ContainsFunc(m.Policy.Parts(), func(p model.Policy) bool { return e.Selects(p.ID) })
-		}); !selects {
-			one.Reports = append(one.Reports, "selects no pod of this node")
+		one := policyToV1(m, nil)
+		one.Source = SourceFile
+		if dryRun != "true" {
+			one = s.toV1(m, reports)
+			selects := false
+			if s.policies.view.read(func(e *engine.Engine) {
+				selects = slices.ContainsFunc(m.Policy.Parts(), func(p model.Policy) bool { return e.Selects(p.ID) })
+			}); !selects {
+				one.Reports = append(one.Reports, "selects no pod of this node")
+			}
 		}
+		one.Manifest, one.Outcome = nil, string(outcomes[i])
 		list = append(list, one)
 	}
 	return httpx.JSON(w, http.StatusOK, list)

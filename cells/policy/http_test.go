@@ -2,6 +2,7 @@ package policy
 
 import (
 	"fmt"
+	"net/http"
 	"net/http/httptest"
 	"net/netip"
 	"strings"
@@ -301,4 +302,36 @@ func TestExplainHeld(t *testing.T) {
 			}
 		}
 	}
+}
+
+// TestPutDryRun: what would become of policies is told, and why they would be refused; nothing is changed.
+func TestPutDryRun(t *testing.T) {
+	n := servingNode(t, t.TempDir())
+	web, other := pod(1, "web"), pod(2, "other")
+	n.attach(t, web)
+	n.attach(t, other)
+	put := func(query, body string, code int, text string) {
+		t.Helper()
+		if got, answer := call(n)("PUT", "/v1/policy"+query, body); got != code || !strings.Contains(answer, text) {
+			t.Errorf("PUT %s: %d, %s; want %d and %q", query, got, answer, code, text)
+		}
+	}
+	put("?dryRun=true", toWebFrom("client"), http.StatusOK, `"outcome":"created"`)
+	put("?dryRun=true", strings.Replace(toWebFrom("client"), "podSelector", "podSelectors", 1), http.StatusBadRequest, "podSelectors")
+	n.kernel.fits = func(e *engine.Engine) error {
+		if e.Selects(policyOf(t, toWebFrom("client")).ID) {
+			return ErrNoRoom
+		}
+		return nil
+	}
+	put("?dryRun=true", toWebFrom("client"), http.StatusServiceUnavailable, "do not fit")
+	n.kernel.fits = nil
+	put("?dryRun=yes", toWebFrom("client"), http.StatusBadRequest, "want true or false")
+	if names := n.names(); len(names) > 0 {
+		t.Errorf("policies %q after dry runs", names)
+	}
+	n.put(t, toWebFrom("client"))
+	put("?dryRun=true", toWebFrom("client"), http.StatusOK, `"outcome":"unchanged"`)
+	put("?dryRun=true", toWebFrom("other"), http.StatusOK, `"outcome":"changed"`)
+	n.wants(t, other, web, false, "after a dry run of another version")
 }

@@ -117,26 +117,9 @@ func (p *Policies) end() { <-p.turn }
 // are on the disk and in the datapath, and the proxy has their layer 7 rules. An error of kind [fault.Unavailable] may say that they are on the disk alone: they
 // are written as soon as the datapath and the proxy take them.
 func (p *Policies) Put(ctx context.Context, data []byte) ([]manifest.Manifest, []Outcome, error) {
-	given, err := manifest.ReadAll(data)
+	given, asksProxy, err := p.read(data)
 	if err != nil {
-		return nil, nil, fault.Wrap(fault.Invalid, err)
-	}
-	if len(given) == 0 {
-		return nil, nil, fault.New(fault.Invalid, "no policy: want one document or more")
-	}
-	asksProxy := false
-	for _, m := range given {
-		if _, ok := p.object(m.Policy.ID); ok {
-			return nil, nil, fault.New(fault.Conflict, fmt.Sprintf("%s: the policy is one of the Kubernetes API: change it there, with kubectl", m.Policy.ID))
-		}
-		asks, err := p.supported(m.Policy)
-		if err == nil {
-			err = p.references.supports(m.Policy)
-		}
-		if err != nil {
-			return nil, nil, fmt.Errorf("%s: %w", m.Policy.ID, err)
-		}
-		asksProxy = asksProxy || asks
+		return nil, nil, err
 	}
 	outcomes, err := p.put(ctx, given)
 	if err == nil && asksProxy {
@@ -145,6 +128,45 @@ func (p *Policies) Put(ctx context.Context, data []byte) ([]manifest.Manifest, [
 		}
 	}
 	return given, outcomes, err
+}
+
+// Check returns the outcomes that [Policies.Put] would have, or why it would refuse the policies. It changes nothing.
+func (p *Policies) Check(ctx context.Context, data []byte) ([]manifest.Manifest, []Outcome, error) {
+	given, _, err := p.read(data)
+	if err != nil {
+		return nil, nil, err
+	}
+	if err := p.begin(ctx); err != nil {
+		return nil, nil, err
+	}
+	defer p.end()
+	set, outcomes := p.changed(given)
+	return given, outcomes, p.check(set)
+}
+
+// read returns the policies of the documents, and whether one of them has layer 7 rules.
+func (p *Policies) read(data []byte) (given []manifest.Manifest, asksProxy bool, err error) {
+	given, err = manifest.ReadAll(data)
+	if err != nil {
+		return nil, false, fault.Wrap(fault.Invalid, err)
+	}
+	if len(given) == 0 {
+		return nil, false, fault.New(fault.Invalid, "no policy: want one document or more")
+	}
+	for _, m := range given {
+		if _, ok := p.object(m.Policy.ID); ok {
+			return nil, false, fault.New(fault.Conflict, fmt.Sprintf("%s: the policy is one of the Kubernetes API: change it there, with kubectl", m.Policy.ID))
+		}
+		asks, err := p.supported(m.Policy)
+		if err == nil {
+			err = p.references.supports(m.Policy)
+		}
+		if err != nil {
+			return nil, false, fmt.Errorf("%s: %w", m.Policy.ID, err)
+		}
+		asksProxy = asksProxy || asks
+	}
+	return given, asksProxy, nil
 }
 
 // supported reports whether the policy has layer 7 rules, and why the proxy cannot apply them.
@@ -173,8 +195,16 @@ func (p *Policies) put(ctx context.Context, given []manifest.Manifest) ([]Outcom
 		return nil, err
 	}
 	defer p.end()
-	outcomes := make([]Outcome, len(given))
-	var set []manifest.Manifest
+	set, outcomes := p.changed(given)
+	if err := p.change(ctx, set, nil); err != nil {
+		return nil, err
+	}
+	return outcomes, nil
+}
+
+// changed returns the policies that are new or other than before, and the outcomes of all.
+func (p *Policies) changed(given []manifest.Manifest) (set []manifest.Manifest, outcomes []Outcome) {
+	outcomes = make([]Outcome, len(given))
 	for i, m := range given {
 		switch was, ok := p.file(m.Policy.ID); {
 		case ok && bytes.Equal(was.JSON, m.JSON):
@@ -187,10 +217,7 @@ func (p *Policies) put(ctx context.Context, given []manifest.Manifest) ([]Outcom
 		}
 		set = append(set, m)
 	}
-	if err := p.change(ctx, set, nil); err != nil {
-		return nil, err
-	}
-	return outcomes, nil
+	return set, outcomes
 }
 
 // Delete ends a policy.

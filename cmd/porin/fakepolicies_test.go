@@ -60,7 +60,7 @@ func (f *fakePolicies) put(w http.ResponseWriter, r *http.Request) error {
 		if len(words) < 3 {
 			return fault.New(fault.Invalid, "document 1, line 2: unknown field \"spec.podSelectors\"")
 		}
-		p := v1.Policy{Kind: words[0], Name: words[2], Tier: "networkpolicy", Egress: -1, Ingress: 2, Outcome: "created", Audit: len(words) > 3}
+		p := v1.Policy{Kind: words[0], Name: words[2], Tier: "networkpolicy", Egress: -1, Ingress: 2, Source: "file", Outcome: "created", Audit: len(words) > 3}
 		if words[1] != "-" {
 			p.Namespace = words[1]
 		} else {
@@ -69,7 +69,9 @@ func (f *fakePolicies) put(w http.ResponseWriter, r *http.Request) error {
 		}
 		answer = append(answer, p)
 		p.Outcome = ""
-		f.all = append(f.all, p)
+		if r.URL.Query().Get("dryRun") == "" {
+			f.all = append(f.all, p)
+		}
 	}
 	return httpx.JSON(w, http.StatusOK, answer)
 }

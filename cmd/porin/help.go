@@ -109,11 +109,12 @@ const aboutPolicyApply = `For example: porin policy apply -f policies.yaml
 FILE has Kubernetes manifests: NetworkPolicy (networking.k8s.io/v1), ClusterNetworkPolicy (policy.networking.k8s.io/v1alpha2),
 AdminNetworkPolicy and BaselineAdminNetworkPolicy (v1alpha1), CiliumNetworkPolicy and CiliumClusterwideNetworkPolicy (cilium.io/v2,
 layers 3 and 4, and rules for HTTP and DNS), or a List of these. Policies that it does not name stay. They are in force when the command ends, also for connections that are open, and stay so after the agent's end and the next boot. When one of
-them is wrong or does not fit, none is set. What its author should know of a policy is a warning on stderr ("reports" in JSON).`
+them is wrong or does not fit, none is set. --dry-run checks that, and changes nothing. What its author should know of a policy is a warning on stderr ("reports" in JSON).`
 
 const aboutPolicyList = `EGRESS and INGRESS are how many rules a policy has for what its pods begin, and for what others begin with them; "-" is that
 it does not affect it. A tier is evaluated after the other, and in a tier the lower PRIORITY first. "porin policy get" shows the
-REPORTS: what has no effect, and what the API leaves undefined.`
+REPORTS: parts without effect, parts that the API leaves undefined, and parts that are not in force. SOURCE is "file" (porin policy
+apply) or "kubernetes" (its API).`
 
 const aboutPolicyRefs = `REF is NAMESPACE/NAME of a NetworkPolicy, ciliumnetworkpolicy/NAMESPACE/NAME, or KIND/NAME of a policy of the cluster:
 clusternetworkpolicy/NAME, adminnetworkpolicy/NAME, baselineadminnetworkpolicy/NAME or ciliumclusterwidenetworkpolicy/NAME. The case

@@ -52,7 +52,7 @@ type options struct {
 	repair      bool     // doctor, ipam check
 	failing     bool     // health
 	valid       []string // gc; nil when it is not given
-	dryRun      bool     // gc
+	dryRun      bool     // gc, policy apply
 	follow      bool     // events, monitor
 	since       uint64   // events, monitor
 	bpfRoot     string   // bpf
@@ -141,11 +141,16 @@ func recoverFlags(fs *pflag.FlagSet, o *options) {
 }
 
 func applyFlags(fs *pflag.FlagSet, o *options) {
+	manifestFlags(fs, o)
+	fs.BoolVar(&o.dryRun, "dry-run", false, "check the policies, also whether they fit, and change nothing")
+}
+
+func manifestFlags(fs *pflag.FlagSet, o *options) {
 	fs.StringVarP(&o.file, "file", "f", "", "`file` of manifests, YAML or JSON; - is what comes in on stdin")
 }
 
 func diffFlags(fs *pflag.FlagSet, o *options) {
-	applyFlags(fs, o)
+	manifestFlags(fs, o)
 	fs.StringSliceVar(&o.deleted, "delete", nil, "`policies` as if they were deleted, comma separated: NAMESPACE/NAME, or KIND/NAME")
 }
 

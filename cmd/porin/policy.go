@@ -21,9 +21,9 @@ func policyList(ctx context.Context, s *session, _ []string) error {
 		return err
 	}
 	return s.print(list, func(w io.Writer) {
-		row(w, "KIND", "NAMESPACE", "NAME", "TIER", "PRIORITY", "EGRESS", "INGRESS", "AUDIT", "REPORTS")
+		row(w, "KIND", "NAMESPACE", "NAME", "SOURCE", "TIER", "PRIORITY", "EGRESS", "INGRESS", "AUDIT", "REPORTS")
 		for _, p := range list {
-			row(w, p.Kind, p.Namespace, p.Name, p.Tier, priorityText(p), rulesText(p.Egress), rulesText(p.Ingress), yes(p.Audit), len(p.Reports))
+			row(w, p.Kind, p.Namespace, p.Name, p.Source, p.Tier, priorityText(p), rulesText(p.Egress), rulesText(p.Ingress), yes(p.Audit), len(p.Reports))
 		}
 	})
 }
@@ -63,7 +63,11 @@ func policyApply(ctx context.Context, s *session, _ []string) error {
 	if err != nil {
 		return err
 	}
-	list, err := s.client.PutPolicies(ctx, documents)
+	put, note := s.client.PutPolicies, ""
+	if s.dryRun {
+		put, note = s.client.CheckPolicies, " (dry run)"
+	}
+	list, err := put(ctx, documents)
 	if err != nil {
 		return err
 	}
@@ -76,7 +80,7 @@ func policyApply(ctx context.Context, s *session, _ []string) error {
 	}
 	return s.print(list, func(w io.Writer) {
 		for _, p := range list {
-			_, _ = fmt.Fprintln(w, printable(policyName(p.Kind, p.Namespace, p.Name)+" "+p.Outcome))
+			_, _ = fmt.Fprintln(w, printable(policyName(p.Kind, p.Namespace, p.Name)+" "+p.Outcome+note))
 		}
 	})
 }

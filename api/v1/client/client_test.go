@@ -77,6 +77,7 @@ func TestCalls(t *testing.T) {
 			return c.DiffPolicies(ctx, []byte(`{"kind": "List"}`), []string{"NetworkPolicy/default/web"})
 		})},
 		{"PUT /v1/policy map[kind:List]", ignore(func() ([]v1.Policy, error) { return c.PutPolicies(ctx, []byte(`{"kind": "List"}`)) })},
+		{"PUT /v1/policy?dryRun=true map[kind:List]", ignore(func() ([]v1.Policy, error) { return c.CheckPolicies(ctx, []byte(`{"kind": "List"}`)) })},
 		{"GET /v1/policy/NetworkPolicy/a%2Fb/web <nil>", ignore(func() (v1.Policy, error) { return c.Policy(ctx, "NetworkPolicy", "a/b", "web") })},
 		{"DELETE /v1/policy/ClusterNetworkPolicy/all <nil>", func() error { return c.DeletePolicy(ctx, "ClusterNetworkPolicy", "", "all") }},
 		{"GET /v1/policy/explain?from=default%2Fweb&port=80&to=fd00%3A%3A7 <nil>", ignore(func() (v1.PolicyExplanation, error) {

@@ -27,6 +27,11 @@ func (c *Client) PutPolicies(ctx context.Context, documents []byte) ([]v1.Policy
 	return call[[]v1.Policy](ctx, c, http.MethodPut, "/v1/policy", manifests(documents))
 }
 
+// CheckPolicies returns what [Client.PutPolicies] would. It changes nothing.
+func (c *Client) CheckPolicies(ctx context.Context, documents []byte) ([]v1.Policy, error) {
+	return call[[]v1.Policy](ctx, c, http.MethodPut, "/v1/policy?dryRun=true", manifests(documents))
+}
+
 // DeletePolicy ends a policy.
 func (c *Client) DeletePolicy(ctx context.Context, kind, namespace, name string) error {
 	response, err := c.do(ctx, http.MethodDelete, policyPath(kind, namespace, name), nil)
