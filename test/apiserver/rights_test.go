@@ -16,19 +16,23 @@ import (
 	"porin.dev/porin/internal/testutil/apiserver"
 )
 
-// policyCRDs are the kinds of policies that are no part of Kubernetes, without their schemas.
+// policyCRDs are the kinds of policies, and of what they name, that are no part of Kubernetes, without their schemas.
 var policyCRDs = []struct{ group, version, kind, scope string }{
 	{"policy.networking.k8s.io", "v1alpha2", "ClusterNetworkPolicy", "Cluster"},
 	{"policy.networking.k8s.io", "v1alpha1", "AdminNetworkPolicy", "Cluster"},
 	{"policy.networking.k8s.io", "v1alpha1", "BaselineAdminNetworkPolicy", "Cluster"},
 	{"cilium.io", "v2", "CiliumNetworkPolicy", "Namespaced"},
 	{"cilium.io", "v2", "CiliumClusterwideNetworkPolicy", "Cluster"},
+	{"cilium.io", "v2", "CiliumCIDRGroup", "Cluster"},
 }
 
 func (c *cluster) applyPolicyCRDs(t *testing.T) {
 	t.Helper()
 	for _, k := range policyCRDs {
-		plural := strings.TrimSuffix(strings.ToLower(k.kind), "y") + "ies"
+		plural := strings.ToLower(k.kind) + "s"
+		if stem, ok := strings.CutSuffix(plural, "ys"); ok {
+			plural = stem + "ies"
+		}
 		c.admin.Apply(t, fmt.Sprintf(`
 apiVersion: apiextensions.k8s.io/v1
 kind: CustomResourceDefinition
@@ -74,6 +78,20 @@ func agentRole(t *testing.T) map[string]bool {
 	return rights
 }
 
+// namesAll names each kind of objects that a policy can name, and has a field that nobody knows.
+const namesAll = `
+apiVersion: cilium.io/v2
+kind: CiliumNetworkPolicy
+metadata: {name: names, namespace: default}
+spec:
+  endpointSelector: {matchLabels: {app: none}}
+  egress:
+  - toEntities: [kube-apiserver]
+  - toServices: [{k8sService: {serviceName: kubernetes, namespace: default}}]
+  - toCIDRSet: [{cidrGroupRef: group}]
+  - toUnknown: {}
+`
+
 // TestRights: the agent runs with its ClusterRole alone, and uses every right of it.
 func TestRights(t *testing.T) {
 	n := newMachine(t)
@@ -95,6 +113,7 @@ func TestRights(t *testing.T) {
 			return nil
 		})
 	}
+	n.admin.Apply(t, namesAll)
 	web, _ := n.attach("web", n.create("web", nil))
 	wait("create porin.dev/porinendpointgroups")
 	n.create("web", map[string]any{"app": "web"})
