@@ -78,7 +78,7 @@ func agentRole(t *testing.T) map[string]bool {
 	return rights
 }
 
-// namesAll names each kind of objects that a policy can name, and has a field that nobody knows.
+// namesAll names each kind of objects that a policy can name, and has a field that is not known.
 const namesAll = `
 apiVersion: cilium.io/v2
 kind: CiliumNetworkPolicy
