@@ -1,12 +1,14 @@
-// Package kubernetes reads the Kubernetes API server: the pods of this node, their namespaces and the Node.
+// Package kubernetes reads the Kubernetes API server: the pods of this node, namespaces, policies and the objects that policies name.
 //
-//	API server <-- one connection -- [Client] <-- watch.Loop of pods, namespaces, the Node --> replicas in memory
+//	API server <-- one connection -- [Client] <-- watch.Loop of pods and of namespaces --> [Pods], [Namespaces]
 //	                                                                                            |
 //	CNI ADD -> endpointmanager -> [Pods].Metadata: labels before the first packet <-------------'
 //	                              [Pods] --> Manager.Update: labels that change while a pod lives
 //
 //	API server --> one watch.Loop for each kind of policies, while its CRD is there --> policy.Policies
+//	API server --> one watch.Loop for each Service, EndpointSlice or CIDR group, while a policy names it --> policy.Policies
 //	API server <-- Events about policies that are not in force as they are written, by one of the agents <------'
+//	API server <-- [NewBackend]: the records of the cluster, with --store kubernetes (package records)
 //
 // The agent reads pods of its own node alone, and never all pods, Nodes, Services or EndpointSlices of a cluster.
 //
