@@ -43,7 +43,7 @@ func TestPolicyICMP(t *testing.T) {
 		"accept echo requests to the server": {"egress: [{toEndpoints: [{matchLabels: {app: server}}], " + echoes + "}]", toStack, dropped, dropped},
 		"accept them to another":             {"egress: [{toEndpoints: [{matchLabels: {app: other}}], " + echoes + "}]", dropped, dropped, dropped},
 		"accept without fields":              {"egress: [{toEndpoints: [{}], icmps: [{}]}]", dropped, dropped, dropped},
-		"deny echo requests":                 {"egressDeny: [{" + echoes + "}], egress: [{toEntities: [all]}]", dropped, toStack, toStack},
+		"deny echo requests":                 {"egressDeny: [{" + echoes + "}], egress: [{toEntities: [all]}]", dropped, dropped, toStack},
 		"deny another type":                  {"egressDeny: [{" + others + "}], egress: [{toEntities: [all]}]", toStack, dropped, toStack},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -59,6 +59,11 @@ func TestPolicyICMP(t *testing.T) {
 					request, reply, other = 128, 129, 139
 				}
 				wantVerdict(t, "echo request", p.request(t, p.objects.ToPod, p.server, &p.client, icmpMessage(p.client, p.server, six, request)), row.echo)
+				silent := icmpMessage(p.client, p.server, six, request) // with the identifier 0
+				silent[len(silent)-7] = 0
+				if row.echo == dropped {
+					wantVerdict(t, "echo request with the identifier 0", p.request(t, p.objects.ToPod, p.server, &p.client, silent), dropped)
+				}
 				wantVerdict(t, "another type", p.request(t, p.objects.ToPod, p.server, &p.client, icmpMessage(p.client, p.server, six, other)), row.other)
 				p.forgetConnections(t)
 				verdict, _ := p.run(t, p.objects.ToPod, p.client, icmpMessage(p.server, p.client, six, request))

@@ -34,7 +34,7 @@ var ciliumTypes = map[model.Protocol]map[string]int{
 }
 
 // ciliumICMPs returns no ports if nothing matches. Replies and errors of a connection pass with it: to accept them takes no port. A rule can deny other types than echo
-// requests only together, and accept none of them.
+// requests only together, denies them with echo requests, and accepts none of them.
 func (f *faults) ciliumICMPs(path *field.Path, action model.Action, list []ciliumICMP) (ports []model.Port) {
 	for i, entry := range list {
 		at := path.Index(i).Child("fields")
@@ -43,10 +43,14 @@ func (f *faults) ciliumICMPs(path *field.Path, action model.Action, list []ciliu
 			protocol, number, ok := f.ciliumICMPType(at.Index(j), one)
 			switch {
 			case !ok:
+			case action == model.Deny:
+				if number == int(protocol.EchoRequest()) {
+					ports = append(ports, model.Port{Protocol: protocol, First: protocol.EchoRequest(), Last: protocol.EchoRequest()})
+				}
+				// Also for echo requests: the programs take one with the identifier 0 for another type.
+				ports = append(ports, model.Port{Protocol: protocol, First: model.OtherTypes, Last: model.OtherTypes})
 			case number == int(protocol.EchoRequest()):
 				ports = append(ports, model.Port{Protocol: protocol, First: protocol.EchoRequest(), Last: protocol.EchoRequest()})
-			case action == model.Deny:
-				ports = append(ports, model.Port{Protocol: protocol, First: model.OtherTypes, Last: model.OtherTypes})
 			case !comesWithConnections(protocol, number):
 				f.add(field.Invalid(at.Index(j).Child("type"), one.Type.String(), "only echo requests can be accepted by type; a rule without ports accepts all types"))
 			}

@@ -202,6 +202,7 @@ func TestCiliumICMPs(t *testing.T) {
 		"ingress: [{icmps: [{}]}]": {Name: "ingress[0]"},
 		"ingress: [{fromEntities: [all], icmps: [{fields: [{type: EchoReply}]}]}]": {Name: "ingress[0]"},
 		"ingressDeny: [{icmps: [{fields: [{type: 13}]}]}]":                         {Name: "ingressDeny[0]", Action: model.Deny, Peers: any, Ports: []model.Port{{Protocol: model.ICMP}}},
+		"ingressDeny: [{icmps: [{fields: [{type: 8}]}]}]":                          {Name: "ingressDeny[0]", Action: model.Deny, Peers: any, Ports: []model.Port{echo(model.ICMP, 8), {Protocol: model.ICMP}}},
 		"ingress: [{fromEntities: [all], icmps: []}]":                              {Name: "ingress[0]", Peers: any},
 	} {
 		got := read(t, ciliumHead+"  endpointSelector: {}\n  "+body+"\n")
