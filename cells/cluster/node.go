@@ -58,6 +58,8 @@ type Node struct {
 	// so it identifies nothing; a difference after a boot shows a disk that was copied or moved.
 	MachineID string    `json:"machineID,omitempty"`
 	Created   time.Time `json:"created"`
+	// NodeUID is the UID of the Kubernetes Node that the agent runs on; "" without Kubernetes.
+	NodeUID string `json:"nodeUID,omitempty"`
 	// MachineOff says that an administrator deletes the node because its machine is off.
 	MachineOff bool `json:"machineOff,omitempty"`
 

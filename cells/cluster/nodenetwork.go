@@ -38,6 +38,8 @@ type NodeNetwork struct {
 	AgentVersion string       `json:"agentVersion,omitempty"`
 	// Started is when the agent started, by the node's clock; zero in records of previous versions.
 	Started time.Time `json:"started,omitzero"`
+	// NodeUID is the UID of the Kubernetes Node that the agent runs on; "" without Kubernetes.
+	NodeUID string `json:"nodeUID,omitempty"`
 
 	Deleting bool    `json:"-"`
 	Version  Version `json:"-"`
