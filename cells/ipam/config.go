@@ -18,6 +18,8 @@ type Config struct {
 	Mode string
 	// PodCIDRs are prefixes of either family, in the order in which they are used up. Only mode pod-cidr has them.
 	PodCIDRs []string
+	// FromNode takes the prefixes from the node's object at the Kubernetes API: see [NodeCIDRs]. PodCIDRs is empty then.
+	FromNode bool
 	// Quarantine is how long a released address belongs to nobody in mode pod-cidr; in the others each pool says it.
 	Quarantine time.Duration
 	// NodePool is the pool of who names none, if its namespace has none either; "" is [allocator.DefaultPool]. It and
@@ -41,7 +43,7 @@ func DefaultConfig() Config { return Config{Mode: ModePodCIDR, Quarantine: 30 * 
 // Flags adds the flags of the cell.
 func (c *Config) Flags(fs *pflag.FlagSet) {
 	fs.StringVar(&c.Mode, "ipam-mode", c.Mode, "where addresses come from: pod-cidr, multi-pool or delegated")
-	fs.StringSliceVar(&c.PodCIDRs, "ipam-pod-cidr", c.PodCIDRs, "`prefix` that pods of this node are numbered from, of either family; repeated or comma separated")
+	fs.StringSliceVar(&c.PodCIDRs, "ipam-pod-cidr", c.PodCIDRs, "`prefix` of this node's pods, of either family; repeated or comma separated. With Kubernetes the default is the Node's podCIDRs")
 	fs.StringVar(&c.NodePool, "ipam-node-pool", c.NodePool, "`pool` of pods for which neither they nor their network or namespace name one; empty: \"default\" (multi-pool)")
 	fs.StringToStringVar(&c.NamespacePools, "ipam-namespace-pool", c.NamespacePools, "pools of pods for which neither they nor their network name one, as `namespace=pool,...` (multi-pool)")
 	fs.Lookup("ipam-namespace-pool").DefValue = "" // which is how --help shows that there are none
@@ -84,7 +86,7 @@ func (c Config) prefixes() ([]netip.Prefix, error) {
 		prefixes []netip.Prefix
 		errs     []error
 	)
-	if len(c.PodCIDRs) == 0 {
+	if len(c.PodCIDRs) == 0 && !c.FromNode {
 		errs = append(errs, errors.New("ipam-pod-cidr: want one prefix or more, such as 10.244.1.0/24"))
 	}
 	for _, text := range c.PodCIDRs {

@@ -21,7 +21,7 @@ func New(cfg Config, reservations allocator.ReservationStore) (*allocator.Alloca
 		return nil, err
 	}
 	a := allocator.New(reservations)
-	if cfg.Mode == ModePodCIDR {
+	if cfg.Mode == ModePodCIDR && !cfg.FromNode {
 		if err := addPrefixes(a.Pools(), cfg); err != nil {
 			return nil, err
 		}

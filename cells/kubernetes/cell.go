@@ -23,8 +23,8 @@ import (
 	"porin.dev/porin/internal/task"
 )
 
-// Module is the kubernetes cell of the node of that name. It needs [Nodes], and provides [*Client], [*Namespaces] and [*Pods]. But for the
-// namespaces it asks for nothing before everything is restored.
+// Module is the kubernetes cell of the node of that name. It needs [Nodes], and provides [*Client], [*Namespaces], [*OwnNode] and [*Pods]. But for the
+// namespaces and the Node it asks for nothing before everything is restored.
 func Module(cfg Config, node string) fx.Option {
 	return cell.Module("kubernetes",
 		fx.Provide(func(lc fx.Lifecycle) (*Client, error) {
@@ -44,15 +44,23 @@ func Module(cfg Config, node string) fx.Option {
 			}
 			return n, err
 		}),
+		fx.Provide(func(lc fx.Lifecycle, client *Client, log *slog.Logger) (*OwnNode, error) {
+			n, err := newOwnNode(client, node, cfg.NodePath, log)
+			if err == nil {
+				lc.Append(fx.StartStopHook(n.start, n.task.Stop))
+			}
+			return n, err
+		}),
 		fx.Provide(fx.Private, func(client *Client, policies *policy.Policies, watches *policyWatch, log *slog.Logger) *referenceWatch {
 			return newReferenceWatch(cfg, client, policies, watches, log)
 		}),
-		fx.Provide(fx.Private, func(client *Client, namespaces *Namespaces, policies *policyWatch, references *referenceWatch, log *slog.Logger) (*watches, error) {
-			return newWatches(client, namespaces, policies, references, node, log)
+		fx.Provide(fx.Private, func(client *Client, own *OwnNode, namespaces *Namespaces, policies *policyWatch, references *referenceWatch, log *slog.Logger) (*watches, error) {
+			return newWatches(client, own, namespaces, policies, references, node, log)
 		}),
 		fx.Provide(func(w *watches) *Pods { return w.store }),
 		supervisor.Tasks(func(w *watches, log *slog.Logger) *task.Task { return task.Forever(log, "kubernetes-pods", w.pods.Run) }),
 		supervisor.Tasks(func(n *Namespaces) *task.Task { return n.task }),
+		supervisor.Tasks(func(n *OwnNode) *task.Task { return n.task }),
 		supervisor.Tasks(func(p *policyWatch, log *slog.Logger) *task.Task {
 			return task.Forever(log, "kubernetes-policies", p.run)
 		}),
@@ -84,12 +92,13 @@ type watches struct {
 	client     *Client
 	store      *Pods
 	pods       *watch.Loop[Pod]
+	node       *OwnNode
 	namespaces *Namespaces
 	policies   *policyWatch
 	references *referenceWatch
 }
 
-func newWatches(client *Client, namespaces *Namespaces, policies *policyWatch, references *referenceWatch, node string, log *slog.Logger) (*watches, error) {
+func newWatches(client *Client, own *OwnNode, namespaces *Namespaces, policies *policyWatch, references *referenceWatch, node string, log *slog.Logger) (*watches, error) {
 	core, err := client.Core()
 	if err != nil {
 		return nil, fmt.Errorf("kubernetes: %w", err)
@@ -110,13 +119,14 @@ func newWatches(client *Client, namespaces *Namespaces, policies *policyWatch, r
 		},
 	}
 	w := &watches{
-		client: client, store: store, policies: policies, references: references,
+		client: client, store: store, node: own, policies: policies, references: references,
 		pods:       watch.New("pods", pods, podHandler{store}, log),
 		namespaces: namespaces,
 	}
 	store.why = policies.why
 	store.hurry = func() {
 		w.pods.Hurry()
+		w.node.loop.Hurry()
 		w.namespaces.loop.Hurry()
 		policies.hurry()
 		references.hurry()
@@ -125,5 +135,5 @@ func newWatches(client *Client, namespaces *Namespaces, policies *policyWatch, r
 }
 
 func (w *watches) states() []watch.State {
-	return slices.Concat([]watch.State{w.pods.State(), w.namespaces.loop.State()}, w.policies.states(), w.references.states())
+	return slices.Concat([]watch.State{w.pods.State(), w.node.loop.State(), w.namespaces.loop.State()}, w.policies.states(), w.references.states())
 }

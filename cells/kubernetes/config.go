@@ -22,6 +22,8 @@ type Config struct {
 	Kubeconfig string
 	// Servers replace the server of the kubeconfig, or of the pod's environment. One that does not answer is followed by the next.
 	Servers []string
+	// NodePath is the file of the node's object, on a disk; "" keeps nothing over a restart.
+	NodePath string
 }
 
 // DefaultConfig is what the agent runs with by default.

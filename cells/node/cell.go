@@ -15,7 +15,7 @@ import (
 	"porin.dev/porin/internal/task"
 )
 
-// Module is the node cell. It needs [Blocks], [Health], an [AddressSource], a [DirectPath], a [cluster.Backend] and a [cache.Cache], which may be its zero value, and
+// Module is the node cell. It needs [Blocks], [Health], an [AddressSource], a [DirectPath], [Kubernetes], a [cluster.Backend] and a [cache.Cache], which may be its zero value, and
 // provides [*Node].
 func Module(cfg Config) fx.Option {
 	return cell.Module("node",
@@ -46,11 +46,12 @@ type params struct {
 	DirectPath DirectPath
 	Backend    cluster.Backend
 	Cache      *cache.Cache
+	Kubernetes Kubernetes
 	Log        *slog.Logger
 }
 
 func build(p params) (*Node, error) {
-	from := Sources{Blocks: p.Blocks, Health: p.Health, Addresses: p.Addresses, DirectPath: p.DirectPath, Cache: p.Cache}
+	from := Sources{Blocks: p.Blocks, Health: p.Health, Addresses: p.Addresses, DirectPath: p.DirectPath, Cache: p.Cache, Kubernetes: p.Kubernetes}
 	if p.Backend.Networks != nil {
 		from.Backend = &p.Backend
 	}

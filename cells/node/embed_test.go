@@ -45,8 +45,8 @@ func embed(name, podCIDR, stateDir string, etcd store.Config) (app *fx.App, part
 		node.Module(own), endpoints.Module(), supervisor.Module(supervisor.DefaultConfig()),
 		fx.Provide(func() node.Blocks { return blocks }, func(s *ipam.Step) endpoint.Steps { return endpoint.Steps{s} }),
 		// The program has none of these:
-		fx.Provide(func() (node.Health, node.AddressSource, node.DirectPath, endpoints.Namespaces, *cache.Cache, allocator.Refiller) {
-			return nil, nil, nil, nil, nil, nil
+		fx.Provide(func() (node.Health, node.AddressSource, node.DirectPath, endpoints.Namespaces, node.Kubernetes, *cache.Cache, allocator.Refiller) {
+			return nil, nil, nil, nil, nil, nil, nil
 		}))
 	return app, parts
 }

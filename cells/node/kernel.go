@@ -62,6 +62,23 @@ func (k *netlinkKernel) Addresses() (addrs []netip.Addr, err error) {
 	return addrs, nil
 }
 
+// Local implements [Kernel].
+func (k *netlinkKernel) Local(addrs []netip.Addr) (local []netip.Addr, err error) {
+	if len(addrs) == 0 {
+		return nil, nil
+	}
+	all, err := nl.Dump(func() ([]netlink.Addr, error) { return k.handle.AddrList(nil, netlink.FAMILY_ALL) })
+	if err != nil {
+		return nil, fmt.Errorf("list the addresses of the node: %w", err)
+	}
+	for _, addr := range addrs {
+		if slices.ContainsFunc(all, func(a netlink.Addr) bool { return nl.Addr(a.IP) == addr }) {
+			local = append(local, addr)
+		}
+	}
+	return local, nil
+}
+
 func (k *netlinkKernel) address(family int) (none netip.Addr, err error) {
 	all, err := nl.Dump(func() ([]netlink.Addr, error) { return k.handle.AddrList(nil, family) })
 	if err != nil {

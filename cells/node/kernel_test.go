@@ -1,9 +1,11 @@
 package node
 
 import (
+	"context"
 	"errors"
 	"net"
 	"net/netip"
+	"slices"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -112,5 +114,35 @@ func TestMTUMultipath(t *testing.T) {
 	addMultipath(t, handle, "0.0.0.0/0", hops...)
 	if mtu, err := kernel.mtuOf(own); err != nil || mtu != 8000 {
 		t.Errorf("MTU %d, %v, want that of the smaller uplink", mtu, err)
+	}
+}
+
+// internalIPs are those of a Node.
+type internalIPs []netip.Addr
+
+func (i internalIPs) Node() (string, []netip.Addr, <-chan struct{}) { return "uid", i, nil }
+
+func (internalIPs) HasPodCIDR(context.Context, string, netip.Prefix) (bool, error) { return false, nil }
+
+// TestAddressesInternalIP: an InternalIP of the Node goes before the address of the default route, if an interface has it.
+func TestAddressesInternalIP(t *testing.T) {
+	kernel, handle := newKernel(t, device{name: "eth0", addresses: []string{"192.0.2.1/24", "2001:db8::1/64"}}, device{name: "eth1", addresses: []string{"198.51.100.1/24"}})
+	eth0, err := handle.LinkByName("eth0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	addMultipath(t, handle, "0.0.0.0/0", &netlink.NexthopInfo{LinkIndex: eth0.Attrs().Index, Gw: netip.MustParseAddr("192.0.2.254").AsSlice(), Flags: int(netlink.FLAG_ONLINK)})
+	for name, row := range map[string]struct {
+		fixed, internal, want []netip.Addr
+	}{
+		"none":              {nil, nil, addresses("192.0.2.1", "2001:db8::1")},
+		"of the second":     {nil, addresses("198.51.100.1"), addresses("198.51.100.1", "2001:db8::1")},
+		"of no interface":   {nil, addresses("203.0.113.1"), addresses("192.0.2.1", "2001:db8::1")},
+		"the configuration": {addresses("192.0.2.1"), addresses("198.51.100.1"), addresses("192.0.2.1", "2001:db8::1")},
+	} {
+		got, err := (&observer{fixed: row.fixed, object: internalIPs(row.internal), kernel: kernel}).addresses()
+		if err != nil || !slices.Equal(got, row.want) {
+			t.Errorf("%s: %v, %v, want %v", name, got, err, row.want)
+		}
 	}
 }

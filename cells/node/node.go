@@ -35,6 +35,9 @@ func New(cfg Config, from Sources, log *slog.Logger) (*Node, error) {
 	if from.Health == nil {
 		from.Health = noHealth{}
 	}
+	if from.Kubernetes == nil {
+		from.Kubernetes = noKubernetes{}
+	}
 	n := &Node{}
 	if n.kernel, err = openKernel(); err != nil {
 		return nil, err
@@ -44,11 +47,11 @@ func New(cfg Config, from Sources, log *slog.Logger) (*Node, error) {
 	}
 	n.rules = task.Forever(log, "node-tunnel-rules", n.tunnel.Rules().Run)
 	n.addresses = newTunnelAddresses(from.Addresses, cfg.Dir, log)
-	n.observer = newObserver(cfg.Name, addrs, from.Blocks, n.kernel, from.Health, cluster.RoutingMode(cfg.Routing), &n.end, &n.self, log)
-	n.peers = NewPeers(from.Backend, from.Cache, &n.self, log)
+	n.observer = newObserver(cfg.Name, addrs, from.Blocks, from.Kubernetes, n.kernel, from.Health, cluster.RoutingMode(cfg.Routing), &n.end, &n.self, log)
+	n.peers = NewPeers(from.Backend, from.Cache, from.Kubernetes, &n.self, log)
 	n.router = newRouter(cluster.RoutingMode(cfg.Routing), n.peers, n.kernel, n.tunnel, n.addresses, from.DirectPath, &n.end, log)
 	if from.Backend != nil {
-		n.publisher = newPublisher(from.Backend.Networks, n.peers, rejoin(from.Blocks, from.Backend.Info), cfg, log)
+		n.publisher = newPublisher(from.Backend.Networks, n.peers, from.Backend.Info, cfg, log)
 	}
 	return n, nil
 }
@@ -104,14 +107,6 @@ func (n *Node) PodMTU() int { return int(n.router.podMTU.Load()) }
 func (n *Node) Routing() Routing {
 	state, _ := n.router.state.Get()
 	return state
-}
-
-// rejoin returns what has a deleted node be there again; nil for a node that continues as another incarnation when it was deleted.
-func rejoin(blocks Blocks, store cluster.Info) func(context.Context, cluster.NodeID) error {
-	if _, ok := blocks.(Static); !ok {
-		return nil
-	}
-	return func(ctx context.Context, id cluster.NodeID) error { return clearRemoval(ctx, store, id) }
 }
 
 // clearRemoval ends that the node counts as deleted.

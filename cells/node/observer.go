@@ -18,6 +18,7 @@ type observer struct {
 	name   string
 	fixed  []netip.Addr // from the configuration
 	blocks Blocks
+	object Kubernetes
 	kernel Kernel
 	health Health
 	mode   cluster.RoutingMode
@@ -27,8 +28,8 @@ type observer struct {
 	task   *task.Task
 }
 
-func newObserver(name string, fixed []netip.Addr, blocks Blocks, kernel Kernel, health Health, mode cluster.RoutingMode, tunnel *watchable.Value[TunnelEnd], self *watchable.Value[Self], log *slog.Logger) *observer {
-	o := &observer{name: name, fixed: fixed, blocks: blocks, kernel: kernel, health: health, mode: mode, tunnel: tunnel, self: self, log: log}
+func newObserver(name string, fixed []netip.Addr, blocks Blocks, object Kubernetes, kernel Kernel, health Health, mode cluster.RoutingMode, tunnel *watchable.Value[TunnelEnd], self *watchable.Value[Self], log *slog.Logger) *observer {
+	o := &observer{name: name, fixed: fixed, blocks: blocks, object: object, kernel: kernel, health: health, mode: mode, tunnel: tunnel, self: self, log: log}
 	o.task = task.Forever(log, "node-observe", o.run)
 	return o
 }
@@ -65,6 +66,7 @@ func (o *observer) follow(ctx context.Context) error {
 		healthChanged := o.health.Changed()
 		health := o.health.Addresses()
 		tunnel, tunnelChanged := o.tunnel.Get()
+		uid, _, objectChanged := o.object.Node()
 		addrs, err := o.addresses()
 		if err != nil {
 			return err
@@ -72,13 +74,14 @@ func (o *observer) follow(ctx context.Context) error {
 		if id.Key == "" {
 			id.Name = o.name
 		}
-		o.set(Self{Node: id, Addresses: addrs, Blocks: prefixes, Health: health, Routing: o.mode, Tunnel: tunnel})
+		o.set(Self{Node: id, UID: uid, Addresses: addrs, Blocks: prefixes, Health: health, Routing: o.mode, Tunnel: tunnel})
 		tick := time.NewTimer(observePause)
 		select {
 		case <-ctx.Done():
 		case <-blocksChanged:
 		case <-healthChanged:
 		case <-tunnelChanged:
+		case <-objectChanged:
 		case <-tick.C:
 		case _, ok := <-changes:
 			if !ok {
@@ -92,17 +95,23 @@ func (o *observer) follow(ctx context.Context) error {
 	}
 }
 
-// addresses are those of the configuration, and of the kernel for a family that it leaves out.
+// addresses has one address of each family: of the configuration, else the first InternalIP that an interface has, else the address
+// of the default route.
 func (o *observer) addresses() ([]netip.Addr, error) {
 	addrs := slices.Clone(o.fixed)
 	if len(addrs) == 2 {
 		return addrs, nil
 	}
+	_, internalIPs, _ := o.object.Node()
+	local, err := o.kernel.Local(internalIPs)
+	if err != nil {
+		return nil, err
+	}
 	found, err := o.kernel.Addresses()
 	if err != nil {
 		return nil, fmt.Errorf("find the addresses of the node: %w", err)
 	}
-	for _, addr := range found {
+	for _, addr := range append(local, found...) {
 		if !slices.ContainsFunc(addrs, func(has netip.Addr) bool { return has.Is4() == addr.Is4() }) {
 			addrs = append(addrs, addr)
 		}
@@ -115,7 +124,7 @@ func (o *observer) addresses() ([]netip.Addr, error) {
 func (o *observer) set(self Self) {
 	self.Blocks = slices.SortedFunc(slices.Values(self.Blocks), netip.Prefix.Compare)
 	was, _ := o.self.Get()
-	if was.Node == self.Node && slices.Equal(was.Addresses, self.Addresses) && slices.Equal(was.Blocks, self.Blocks) && slices.Equal(was.Health, self.Health) && (was.Health == nil) == (self.Health == nil) && was.Routing == self.Routing && was.Tunnel.equal(self.Tunnel) {
+	if was.Node == self.Node && was.UID == self.UID && slices.Equal(was.Addresses, self.Addresses) && slices.Equal(was.Blocks, self.Blocks) && slices.Equal(was.Health, self.Health) && (was.Health == nil) == (self.Health == nil) && was.Routing == self.Routing && was.Tunnel.equal(self.Tunnel) {
 		return
 	}
 	o.self.Set(self)

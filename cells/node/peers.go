@@ -18,6 +18,7 @@ import (
 type Peers struct {
 	backend *cluster.Backend // nil without other nodes
 	cache   *cache.Cache     // nil without one
+	objects Kubernetes
 	self    *watchable.Value[Self]
 	log     *slog.Logger
 	view    watchable.Value[View]
@@ -25,17 +26,18 @@ type Peers struct {
 
 	// Of the task.
 	records   *records
-	conflicts map[netip.Prefix]bool // which claims were read for
-	answered  bool                  // the store has, since the start
-	storeAway bool                  // it has had some time to
-	asOf      time.Time             // as in View
-	from      cache.Origin          // of what is known since then
+	conflicts map[netip.Prefix]time.Time // which owners were asked for, and when they are asked for again
+	answered  bool                       // the store has, since the start
+	storeAway bool                       // it has had some time to
+	asOf      time.Time                  // as in View
+	from      cache.Origin               // of what is known since then
 }
 
 // The pauses of following.
 const (
 	watchPause  = time.Second // before a watch that has ended begins again
 	claimsPause = 30 * time.Second
+	nodesPause  = 10 * time.Minute      // before Node objects are read again
 	viewPause   = 50 * time.Millisecond // in which changes are one view
 )
 
@@ -44,8 +46,8 @@ const StoreTimeout = 500 * time.Millisecond
 
 // NewPeers returns what follows the records in the backend, and what self says of this node; a nil backend has no other nodes. The cache,
 // which may be nil, has the records while the store does not answer after a start.
-func NewPeers(backend *cluster.Backend, c *cache.Cache, self *watchable.Value[Self], log *slog.Logger) *Peers {
-	p := &Peers{backend: backend, cache: c, self: self, log: log, records: newRecords(), conflicts: map[netip.Prefix]bool{}}
+func NewPeers(backend *cluster.Backend, c *cache.Cache, objects Kubernetes, self *watchable.Value[Self], log *slog.Logger) *Peers {
+	p := &Peers{backend: backend, cache: c, objects: objects, self: self, log: log, records: newRecords(), conflicts: map[netip.Prefix]time.Time{}}
 	p.task = task.Forever(log, "node-follow-peers", p.run)
 	return p
 }
@@ -138,8 +140,7 @@ func (p *Peers) follow(ctx context.Context) error {
 				p.useCache()
 			}
 		case <-claims.C:
-			clear(p.conflicts) // to be read again
-			clear(p.records.claims)
+			p.expireClaims(time.Now())
 		}
 	}
 }
@@ -263,18 +264,51 @@ func (p *Peers) publish(ctx context.Context, self Self) {
 // maxClaims bounds how many claims are read for one change.
 const maxClaims = 100
 
-// readClaims reports whether it has found claims that it did not know.
+// expireClaims has owners be asked for again.
+func (p *Peers) expireClaims(now time.Time) {
+	for block, until := range p.conflicts {
+		if now.After(until) {
+			delete(p.conflicts, block)
+			delete(p.records.claims, block)
+		}
+	}
+}
+
+// readClaims reports whether it has found owners that it did not know.
 func (p *Peers) readClaims(ctx context.Context, conflicts []Conflict) (found bool) {
 	for _, c := range conflicts[:min(len(conflicts), maxClaims)] {
-		if p.conflicts[c.Block] {
+		if _, ok := p.conflicts[c.Block]; ok {
 			continue
 		}
-		p.conflicts[c.Block] = true
+		p.conflicts[c.Block] = time.Now().Add(claimsPause)
 		p.log.Warn("a block of a node's record does not count", "node", c.Node.String(), "cidr", c.Block, "reason", c.Reason)
 		block, err := p.backend.Blocks.Get(ctx, c.Block)
 		if err == nil {
 			p.records.claims[c.Block], found = block.Owner, true
 		}
+		if errors.Is(err, cluster.ErrNotFound) {
+			found = p.readNodes(ctx, c) || found
+		}
 	}
 	return found
+}
+
+// readNodes reports whether the loser's Node has the podCIDR, and the other Node does not. When a Node is deleted, another Node gets its
+// podCIDR, while the old record still stands.
+func (p *Peers) readNodes(ctx context.Context, c Conflict) bool {
+	has, err := p.objects.HasPodCIDR(ctx, c.Node.Name, c.Block)
+	if err == nil && has && c.With.Name != "" {
+		var other bool
+		other, err = p.objects.HasPodCIDR(ctx, c.With.Name, c.Block)
+		has = !other
+	}
+	if err != nil {
+		p.log.Warn("cannot read whose podCIDR it is; next try soon", "cidr", c.Block, "error", err)
+		return false
+	}
+	p.conflicts[c.Block] = time.Now().Add(nodesPause)
+	if has {
+		p.records.claims[c.Block] = c.Node
+	}
+	return has
 }

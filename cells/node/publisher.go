@@ -18,7 +18,7 @@ import (
 type publisher struct {
 	networks cluster.Published[cluster.NodeNetwork]
 	peers    *Peers
-	rejoin   func(ctx context.Context, id cluster.NodeID) error // ends that a node counts as deleted; nil: another incarnation begins
+	info     cluster.Info
 	version  string
 	agent    string // random
 	started  time.Time
@@ -41,9 +41,9 @@ const (
 	lastPause  = 30 * time.Second
 )
 
-func newPublisher(networks cluster.Published[cluster.NodeNetwork], peers *Peers, rejoin func(context.Context, cluster.NodeID) error, cfg Config, log *slog.Logger) *publisher {
+func newPublisher(networks cluster.Published[cluster.NodeNetwork], peers *Peers, info cluster.Info, cfg Config, log *slog.Logger) *publisher {
 	p := &publisher{
-		networks: networks, peers: peers, rejoin: rejoin, version: cfg.Version, agent: rand.Text()[:10], started: time.Now().UTC().Truncate(time.Second),
+		networks: networks, peers: peers, info: info, version: cfg.Version, agent: rand.Text()[:10], started: time.Now().UTC().Truncate(time.Second),
 		log: log, pause: firstPause,
 	}
 	p.task = task.Forever(log, "node-publish", p.run)
@@ -76,20 +76,23 @@ func (p *publisher) publish(ctx context.Context, view View) error {
 		return nil
 	}
 	if view.Removed {
-		if p.rejoin == nil {
+		if self.Node != IDOfName(self.Node.Name) {
 			return nil // it continues as another incarnation soon
 		}
-		if err := p.rejoin(ctx, self.Node); err != nil {
+		if err := clearRemoval(ctx, p.info, self.Node); err != nil {
 			return fmt.Errorf("the node was deleted, and is there again: %w", err)
 		}
 	}
 	next := cluster.NodeNetwork{
-		Node: self.Node, Agent: p.agent, Addresses: self.Addresses, Blocks: self.Blocks, Routing: self.Routing, Health: self.Health, AgentVersion: p.version, Started: p.started,
+		Node: self.Node, Agent: p.agent, Addresses: self.Addresses, Blocks: self.Blocks, Routing: self.Routing, Health: self.Health, AgentVersion: p.version, Started: p.started, NodeUID: self.UID,
 		TunnelPort: uint16(self.Tunnel.Port), Tunnel: self.Tunnel.Addresses,
 	}
 	if view.Own != nil {
 		if self.Health == nil { // it is to have again what it had
 			next.Health = view.Own.Health
+		}
+		if self.UID == "" { // not known yet
+			next.NodeUID = view.Own.NodeUID
 		}
 		if !self.Tunnel.Observed { // others go on to send by it
 			next.TunnelPort, next.Tunnel = view.Own.TunnelPort, view.Own.Tunnel
@@ -117,7 +120,7 @@ func (p *publisher) publish(ctx context.Context, view View) error {
 }
 
 func same(a, b cluster.NodeNetwork) bool {
-	return a.Node == b.Node && a.Agent == b.Agent && a.Routing == b.Routing && a.AgentVersion == b.AgentVersion &&
+	return a.Node == b.Node && a.Agent == b.Agent && a.Routing == b.Routing && a.AgentVersion == b.AgentVersion && a.NodeUID == b.NodeUID &&
 		slices.Equal(a.Addresses, b.Addresses) && slices.Equal(a.Blocks, b.Blocks) && slices.Equal(a.Health, b.Health) &&
 		a.TunnelPort == b.TunnelPort && slices.Equal(a.Tunnel, b.Tunnel)
 }

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"porin.dev/porin/cells/cluster"
 	"porin.dev/porin/cells/cluster/admin"
@@ -30,9 +31,9 @@ func newMember(t *testing.T, b cluster.Backend, own Self) *member {
 	m := &member{}
 	log := slog.New(slog.DiscardHandler)
 	m.self.Set(own)
-	m.peers = NewPeers(&b, nil, &m.self, log)
+	m.peers = NewPeers(&b, nil, noKubernetes{}, &m.self, log)
 	n := &Node{peers: m.peers}
-	m.publisher = newPublisher(b.Networks, n.peers, rejoin(Static{Node: own.Node}, b.Info), DefaultConfig(), log)
+	m.publisher = newPublisher(b.Networks, n.peers, b.Info, DefaultConfig(), log)
 	m.peers.task.Start(nil)
 	m.publisher.task.Start(nil)
 	t.Cleanup(func() {
@@ -110,7 +111,7 @@ func TestOwnRecordIsNoPeer(t *testing.T) {
 		_, err := b.Networks.Put(t.Context(), cluster.NodeNetwork{Node: own.Node, Addresses: own.Addresses, Blocks: own.Blocks})
 		must(t, err)
 		m := &member{}
-		m.peers = NewPeers(&b, nil, &m.self, slog.New(slog.DiscardHandler))
+		m.peers = NewPeers(&b, nil, noKubernetes{}, &m.self, slog.New(slog.DiscardHandler))
 		m.peers.task.Start(nil)
 		defer func() { must(t, m.peers.task.Stop(t.Context())) }()
 		synctest.Wait()
@@ -176,7 +177,7 @@ func TestNodeDeletedBeforeStart(t *testing.T) {
 	m := &member{}
 	m.self.Set(Self{Node: IDOfName("self"), Addresses: addresses("192.0.2.1")})
 	c := cache.New(dir, log)
-	m.peers = NewPeers(&b, c, &m.self, log)
+	m.peers = NewPeers(&b, c, noKubernetes{}, &m.self, log)
 	m.peers.task.Start(nil)
 	t.Cleanup(func() { must(t, errors.Join(m.peers.task.Stop(context.Background()), c.Stop(context.Background()))) })
 	testutil.Eventually(t, func() error {
@@ -266,5 +267,63 @@ func TestPublishTunnel(t *testing.T) {
 	is(0, nil)
 	if a.publisher.overwritten() {
 		t.Error("it takes its own changes for another machine's")
+	}
+}
+
+// nodeObjects are the podCIDRs of Nodes.
+type nodeObjects map[string]string
+
+func (nodeObjects) Node() (string, []netip.Addr, <-chan struct{}) { return "", nil, nil }
+
+func (n nodeObjects) HasPodCIDR(_ context.Context, name string, cidr netip.Prefix) (bool, error) {
+	return n[name] == cidr.String(), nil
+}
+
+// TestPodCIDRConflict has two records with one podCIDR, after a Node was deleted and another got its podCIDR.
+func TestPodCIDRConflict(t *testing.T) {
+	for _, row := range []struct {
+		name    string
+		objects nodeObjects
+		winner  string
+	}{
+		{"first deleted", nodeObjects{"late": "10.1.0.0/24"}, "late"},
+		{"first has another", nodeObjects{"early": "10.2.0.0/24", "late": "10.1.0.0/24"}, "late"},
+		{"second deleted", nodeObjects{"early": "10.1.0.0/24"}, "early"},
+		{"both deleted", nodeObjects{}, "early"},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := clustertest.NewStrict(1)
+				defer s.Close()
+				b := s.Backend()
+				early, late := network("early", "192.0.2.1", "10.1.0.0/24"), network("late", "192.0.2.2", "10.1.0.0/24")
+				seen := map[string]*member{}
+				for _, own := range []Self{self, {Node: early.Node, Addresses: early.Addresses, Blocks: early.Blocks}} {
+					m := &member{}
+					m.self.Set(own)
+					m.peers = NewPeers(&b, nil, row.objects, &m.self, slog.New(slog.DiscardHandler))
+					m.peers.task.Start(nil)
+					defer func() { _ = m.peers.task.Stop(context.WithoutCancel(t.Context())) }()
+					seen[own.Node.Name] = m
+				}
+				for _, record := range []cluster.NodeNetwork{early, late} {
+					if _, err := b.Networks.Put(t.Context(), record); err != nil {
+						t.Fatal(err)
+					}
+					time.Sleep(2 * viewPause) // of the bubble: the first record is seen before the second
+				}
+				synctest.Wait()
+				view, _ := seen["self"].peers.View()
+				for _, p := range view.Peers {
+					if has := len(p.Blocks) == 1; has != (p.Node.Name == row.winner) {
+						t.Errorf("another node has %s with %v, want %s with the block", p.Node.Name, p.Blocks, row.winner)
+					}
+				}
+				view, _ = seen["early"].peers.View()
+				if len(view.Peers) != 1 || (len(view.Peers[0].Blocks) == 1) != (row.winner == "late") {
+					t.Errorf("the first node knows %+v, want %s with the block", view.Peers, row.winner)
+				}
+			})
+		})
 	}
 }

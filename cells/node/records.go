@@ -110,7 +110,7 @@ func (r *records) view(self Self) View {
 		p.Addresses = v.addressesOf(known.network)
 		v.Peers = append(v.Peers, p)
 	}
-	v.assignBlocks(newBlockOwners(self, peers), r.claims)
+	v.assignBlocks(newBlockOwners(self, peers, r.claims), r.claims)
 	v.Deleted = r.deletedPrefixes()
 	slices.SortFunc(v.Peers, func(a, b Peer) int { return strings.Compare(a.Node.String(), b.Node.String()) })
 	return v
@@ -202,14 +202,16 @@ type blockOwners struct {
 	blocks bart.Table[cluster.NodeID]
 }
 
-func newBlockOwners(self Self, peers []*record) *blockOwners {
+func newBlockOwners(self Self, peers []*record, claims map[netip.Prefix]cluster.NodeID) *blockOwners {
 	o := &blockOwners{}
 	for _, known := range peers {
 		o.addNode(known.network.Node, known.network.Addresses)
 	}
 	o.addNode(self.Node, self.Addresses)
 	for _, block := range self.Blocks {
-		o.blocks.Insert(block, self.Node)
+		if owner, ok := claims[block]; !ok || owner == self.Node {
+			o.blocks.Insert(block, self.Node)
+		}
 	}
 	return o
 }

@@ -19,6 +19,25 @@ type Sources struct {
 	DirectPath DirectPath       // nil: all connections go through the stack
 	Backend    *cluster.Backend // nil: there are no other nodes
 	Cache      *cache.Cache     // nil: other nodes are not remembered
+	Kubernetes Kubernetes       // nil: there are no Node objects
+}
+
+// Kubernetes has the Node objects of the cluster.
+type Kubernetes interface {
+	// Node returns the UID and the InternalIPs of this node's object, the zero values before it is known, and a channel that is closed
+	// when they change.
+	Node() (uid string, internalIPs []netip.Addr, changed <-chan struct{})
+	// HasPodCIDR reports whether there is a Node of that name with that podCIDR. It asks the API server.
+	HasPodCIDR(ctx context.Context, name string, cidr netip.Prefix) (bool, error)
+}
+
+// noKubernetes has no Node objects.
+type noKubernetes struct{}
+
+func (noKubernetes) Node() (string, []netip.Addr, <-chan struct{}) { return "", nil, nil }
+
+func (noKubernetes) HasPodCIDR(context.Context, string, netip.Prefix) (bool, error) {
+	return false, nil
 }
 
 // Blocks says which prefixes the addresses of this node's pods are of.
@@ -37,6 +56,18 @@ type Static struct {
 // Blocks implements [Blocks].
 func (s Static) Blocks() (cluster.NodeID, []netip.Prefix, <-chan struct{}) {
 	return s.Node, s.Prefixes, nil
+}
+
+// Named are blocks of a node that is known by its name.
+type Named struct {
+	Name     string
+	Prefixes func() ([]netip.Prefix, <-chan struct{}) // and a channel that is closed when they change
+}
+
+// Blocks implements [Blocks].
+func (n Named) Blocks() (cluster.NodeID, []netip.Prefix, <-chan struct{}) {
+	prefixes, changed := n.Prefixes()
+	return IDOfName(n.Name), prefixes, changed
 }
 
 // IDOfName is the ID of a node whose prefixes come with its name: whoever has the name is the node.
@@ -63,6 +94,8 @@ func (noHealth) Changed() <-chan struct{} { return nil }
 type Kernel interface {
 	// Addresses returns the address of each family by which the node reaches the world: at most one of each.
 	Addresses() ([]netip.Addr, error)
+	// Local returns those of the addresses that an interface has.
+	Local(addrs []netip.Addr) ([]netip.Addr, error)
 	// Watch returns a channel that gets a token when addresses, links or routes have changed, but for those of pods. It is
 	// closed when ctx ends, and when notifications were lost.
 	Watch(ctx context.Context) (<-chan struct{}, error)

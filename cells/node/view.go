@@ -11,6 +11,7 @@ import (
 // Self is what this node knows of itself.
 type Self struct {
 	Node      cluster.NodeID // without a key until that is known
+	UID       string         // of its Kubernetes Node; "" when that is not known
 	Addresses []netip.Addr
 	Blocks    []netip.Prefix
 	Health    []netip.Addr // of the health endpoint; nil as long as they are not known

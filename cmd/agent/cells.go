@@ -112,17 +112,25 @@ func proxyModule(cfg Config) fx.Option {
 // multiPool is what the mode of that name needs besides: the node's blocks of the cluster's pools.
 func multiPool(cfg Config) fx.Option {
 	if cfg.IPAM.Mode != ipam.ModeMultiPool {
-		return fx.Options(leftOut[allocator.Refiller](), server.Provide(func() noPools { return noPools{cfg.IPAM.Mode, cfg.hasStore()} }))
+		return fx.Options(nodeCIDRs(cfg), server.Provide(func() noPools { return noPools{cfg.IPAM.Mode, cfg.hasStore()} }))
 	}
 	return multipool.Module(cfg.multiPool())
+}
+
+// nodeCIDRs is what mode pod-cidr needs when the node's object has the prefixes.
+func nodeCIDRs(cfg Config) fx.Option {
+	if !cfg.ipam().FromNode {
+		return leftOut[allocator.Refiller]()
+	}
+	return fx.Options(ipam.NodeCIDRsModule(cfg.IPAM), fx.Provide(func(n *kubernetes.OwnNode) ipam.NodeObject { return n }))
 }
 
 // kubernetesAPI reads the API server, if there is one.
 func kubernetesAPI(cfg Config) fx.Option {
 	if !cfg.Kubernetes.Enabled() {
-		return fx.Options()
+		return leftOut[node.Kubernetes]()
 	}
-	return fx.Options(kubernetes.Module(cfg.Kubernetes, cfg.NodeName), fx.Provide(func(n *node.Node) kubernetes.Nodes { return peersOf{n.Peers()}.names }))
+	return fx.Options(kubernetes.Module(cfg.kubernetes(), cfg.NodeName), fx.Provide(func(n *kubernetes.OwnNode) node.Kubernetes { return n }), fx.Provide(func(n *node.Node) kubernetes.Nodes { return peersOf{n.Peers()}.names }))
 }
 
 // clusterStore is what nodes share: multi-pool needs it, and other nodes than this one do.
@@ -156,6 +164,9 @@ func healthAddresses(cfg Config) fx.Option {
 func blocks(cfg Config) any {
 	if cfg.IPAM.Mode == ipam.ModeMultiPool {
 		return func(c *multipool.Controller) node.Blocks { return c }
+	}
+	if cfg.ipam().FromNode {
+		return func(n *ipam.NodeCIDRs) node.Blocks { return node.Named{Name: cfg.NodeName, Prefixes: n.Blocks} }
 	}
 	return func() node.Blocks {
 		return node.Static{Node: node.IDOfName(cfg.NodeName), Prefixes: cfg.IPAM.Prefixes()}

@@ -149,8 +149,15 @@ func (c Config) health() health.Config {
 
 // ipam is the configuration of the node's addresses, with what the agent knows of the node.
 func (c Config) ipam() ipam.Config {
+	c.IPAM.FromNode = c.IPAM.Mode == ipam.ModePodCIDR && len(c.IPAM.PodCIDRs) == 0 && c.Kubernetes.Enabled()
 	c.IPAM.ReservationsPath = filepath.Join(c.Store.Dir, "reservations.db")
 	return c.IPAM
+}
+
+// kubernetes is the configuration of what is read from the API server, with what the agent knows of the node.
+func (c Config) kubernetes() kubernetes.Config {
+	c.Kubernetes.NodePath = filepath.Join(c.Store.Dir, "kubernetesnode.json")
+	return c.Kubernetes
 }
 
 // policy is the configuration of the node's policies, with what the agent knows of the node.
@@ -170,7 +177,7 @@ func (c Config) cniConfDir() string {
 // Validate reports every fault of every cell.
 func (c Config) Validate() error {
 	errs := []error{
-		c.Server.Validate(), c.EndpointManager.Validate(), c.IPAM.Validate(), c.Delegate.Validate(), c.Datapath.Validate(), c.Proxy.Validate(), c.Doctor.Validate(), c.health().Validate(), c.Kubernetes.Validate(),
+		c.Server.Validate(), c.EndpointManager.Validate(), c.ipam().Validate(), c.Delegate.Validate(), c.Datapath.Validate(), c.Proxy.Validate(), c.Doctor.Validate(), c.health().Validate(), c.Kubernetes.Validate(),
 		c.Metrics.Validate(), c.Masquerade.Validate(), c.Monitor.Validate(), c.Flow.Validate(), c.Supervisor.Validate(),
 	}
 	if c.NodeName == "" {

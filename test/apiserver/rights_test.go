@@ -122,6 +122,15 @@ func TestRights(t *testing.T) {
 		t.Error("a pod that is not at the API server is attached")
 	}
 
+	wait("create /events") // of two nodes, the other one might write it
+	err = create(t.Context(), n.admin, "porinnetworks", object("PorinNetwork", "node2.aaaaaaaaaa", map[string]any{ // of a block of this node: whose podCIDR is it?
+		"node": id("node2", "aaaaaaaaaa"), "agent": "a", "addresses": []any{"192.0.2.222"}, "routing": "native", "blocks": []any{"10.0.0.0/12"},
+	}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	wait("get /nodes")
+
 	n.agent.Stop(t) // the next start corrects both records
 	n.changeRecord("porinnodes", func(record map[string]any) { record["spec"].(map[string]any)["machineID"] = "another" })
 	n.replaceRecord("porinblocks", func(record map[string]any) { record["spec"].(map[string]any)["claim"] = "another" })

@@ -46,7 +46,7 @@ func newAPIServer(t *testing.T, node *testutil.Node) *apiServer {
 	core := func(resource, kind string, namespaced bool) kubernetestest.Resource {
 		return kubernetestest.Resource{GroupVersionResource: corev1.SchemeGroupVersion.WithResource(resource), Kind: kind, Namespaced: namespaced}
 	}
-	resources := append(recordstest.Resources(), core("pods", "Pod", true), core("services", "Service", true), core("namespaces", "Namespace", false), core("events", "Event", true),
+	resources := append(recordstest.Resources(), core("pods", "Pod", true), core("services", "Service", true), core("namespaces", "Namespace", false), core("nodes", "Node", false), core("events", "Event", true),
 		kubernetestest.Resource{GroupVersionResource: schema.GroupVersionResource{Group: "networking.k8s.io", Version: "v1", Resource: "networkpolicies"}, Kind: "NetworkPolicy", Namespaced: true},
 		kubernetestest.Resource{GroupVersionResource: schema.GroupVersionResource{Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions"}, Kind: "CustomResourceDefinition"},
 	)
@@ -229,7 +229,7 @@ func TestKubernetesAway(t *testing.T) {
 	r.reaches(r.named("shop", "new"), db, true)
 }
 
-// TestKubernetesRequests: the agent asks for nothing but the pods of its node, policies, and the metadata of namespaces and CRDs, and an attachment costs no request.
+// TestKubernetesRequests: the agent asks for nothing but its Node and the pods of it, policies, and the metadata of namespaces and CRDs, and an attachment costs no request.
 func TestKubernetesRequests(t *testing.T) {
 	t.Parallel()
 	node := testutil.NewNode(t)
@@ -243,9 +243,10 @@ func TestKubernetesRequests(t *testing.T) {
 	for _, request := range api.Requests() {
 		counts[request]++
 	}
-	ofNode := "spec.nodeName=" + node.Name
+	ofNode, own := "spec.nodeName="+node.Name, "metadata.name="+node.Name
 	want := map[kubernetestest.Request]int{
 		{Verb: "list", Resource: "pods", Selector: ofNode}: 1, {Verb: "watch", Resource: "pods", Selector: ofNode}: 1,
+		{Verb: "list", Resource: "nodes", Selector: own}: 1, {Verb: "watch", Resource: "nodes", Selector: own}: 1,
 	}
 	for _, resource := range []string{"namespaces", "networkpolicies", "customresourcedefinitions"} {
 		want[kubernetestest.Request{Verb: "list", Resource: resource}], want[kubernetestest.Request{Verb: "watch", Resource: resource}] = 1, 1

@@ -36,7 +36,7 @@ func (p Pools) Configure(name string, s Settings) {
 	}
 }
 
-// Forget says that there is no such pool any more. What is in use of it stays.
+// Forget says that there is no such pool any more. Addresses in use stay.
 func (p Pools) Forget(name string) {
 	p.a.mu.Lock()
 	defer p.a.mu.Unlock()
@@ -47,13 +47,18 @@ func (p Pools) Forget(name string) {
 }
 
 // AddSubnet adds a prefix that others may take for a subnet: the network, gateway and broadcast address are not given out, and of
-// a larger prefix than Add takes only the beginning. The subnets of a pool are used up in the order in which they were added.
+// a larger prefix than Add takes only the beginning. The subnets of a pool are used up in the order in which they were added. A subnet
+// that is there is drained no longer.
 func (p Pools) AddSubnet(name string, prefix netip.Prefix) error {
 	p.a.mu.Lock()
 	defer p.a.mu.Unlock()
 	b, err := newSubnet(prefix)
 	if err != nil {
 		return err
+	}
+	if known := p.a.core.pools.block(name, prefix); known != nil {
+		known.list.undrain(known)
+		return nil
 	}
 	if others := p.a.core.pools.index.overlapping(prefix); len(others) > 0 {
 		return fmt.Errorf("add prefix %s: %w, %s", prefix, errOverlap, others[0].prefix)
@@ -81,7 +86,7 @@ func (p Pools) Add(name string, prefix netip.Prefix) error {
 	return nil
 }
 
-// Drain ends that anything is given out from a block. What is in use stays.
+// Drain ends allocations from a block. Addresses in use stay.
 func (p Pools) Drain(name string, prefix netip.Prefix) {
 	p.a.lock()
 	defer p.a.mu.Unlock()
@@ -90,7 +95,7 @@ func (p Pools) Drain(name string, prefix netip.Prefix) {
 	}
 }
 
-// Remove takes away a block of which nothing is in use or rests; else it is [ErrBlockInUse], and nothing changes. One that is
+// Remove removes a block without addresses in use or in quarantine; else it is [ErrBlockInUse], and nothing changes. A block that is
 // not there is a success.
 func (p Pools) Remove(name string, prefix netip.Prefix) error {
 	a := p.a
@@ -119,7 +124,7 @@ func (p Pools) Blocks(name string) (list []Block) {
 	return list
 }
 
-// Requested returns the pools that somebody has asked for addresses of, and those that there are blocks of.
+// Requested returns the pools that were asked for addresses, and the pools that have blocks.
 func (p Pools) Requested() []string {
 	p.a.mu.Lock()
 	defer p.a.mu.Unlock()
