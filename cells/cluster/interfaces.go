@@ -90,6 +90,9 @@ func (f BlockFilter) Match(b Block) bool {
 type Info interface {
 	// Get returns the record, and where the store was when it was read. When there is no record the position is valid, too.
 	Get(ctx context.Context) (ClusterInfo, Position, error)
+	// Recent is Get from what an open watch of this process has told last, without a request where the backend can do so. Its position
+	// may be a few minutes old, and lower than that of an earlier Get.
+	Recent(ctx context.Context) (ClusterInfo, Position, error)
 	// Put creates the record when info.Version is "" ([ErrExists]), and else changes it ([ErrConflict]).
 	Put(ctx context.Context, info ClusterInfo) (ClusterInfo, error)
 	Watch(ctx context.Context) (<-chan Change[ClusterInfo], error)
@@ -112,7 +115,9 @@ type Backend struct {
 	Sessions Sessions
 	Pools    Pools
 	Blocks   Blocks
-	Info     Info
+	// ListsByOwner says that a list of one owner's blocks costs no more than one of these blocks, and not as much as a list of all.
+	ListsByOwner bool
+	Info         Info
 	// Networks has one record for each node, Endpoints one for each group of endpoints.
 	Networks  Published[NodeNetwork]
 	Endpoints Published[EndpointGroup]

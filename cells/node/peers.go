@@ -212,7 +212,7 @@ func (p *Peers) publishKnown(self Self) {
 
 // origin asks the store where its records are from.
 func (p *Peers) origin(ctx context.Context) (cache.Origin, error) {
-	info, position, err := p.backend.Info.Get(ctx)
+	info, position, err := p.backend.Info.Recent(ctx)
 	if err != nil && !errors.Is(err, cluster.ErrNotFound) {
 		return cache.Origin{}, fmt.Errorf("read the record of the cluster: %w", err)
 	}

@@ -1,8 +1,11 @@
 package e2e
 
 import (
+	"fmt"
 	"net/netip"
 	"testing"
+
+	"github.com/google/go-cmp/cmp"
 
 	"porin.dev/porin/internal/testutil"
 )
@@ -49,4 +52,38 @@ func TestKubernetesStore(t *testing.T) {
 			c.nodes[0].reaches(web, db, false)
 		})
 	}
+}
+
+// TestKubernetesStoreRequests holds the requests of a start of an agent that has had a pod before.
+func TestKubernetesStoreRequests(t *testing.T) {
+	t.Parallel()
+	node := testutil.NewNode(t)
+	api := newAPIServer(t, node)
+	api.namespace("shop", nil)
+	api.pod("web", "web")
+	flags := []string{"--store=kubernetes", "--ipam-mode=multi-pool", "--ipam-pod-cidr=", "--ipam-default-pool=10.64.0.0/16,fd00:64::/104"}
+	r := rigOn(t, node, append(flags, api.flags...)...)
+	r.named("shop", "web")
+	r.agent.Stop(t)
+	api.Requests()
+	r.agent.Start(t)
+	want := map[string]int{
+		"get namespaces": 1, "list porinclusters": 2, "get porinnodes": 1, "get porinsessions": 1, "update porinsessions": 1,
+		"list porinblocks": 1, "update porinnetworks": 1,
+	}
+	for _, kind := range []string{
+		"pods", "namespaces", "networkpolicies", "customresourcedefinitions", "porinclusters", "porinnodes", "porinsessions", "porinpools", "porinnetworks", "porinendpointgroups",
+	} {
+		want["watch "+kind], want["list "+kind] = 1, max(want["list "+kind], 1)
+	}
+	got := map[string]int{}
+	testutil.Eventually(t, func() error {
+		for _, request := range api.Requests() {
+			got[request.Verb+" "+request.Resource]++
+		}
+		if diff := cmp.Diff(want, got); diff != "" {
+			return fmt.Errorf("requests (-want +got):\n%s", diff)
+		}
+		return nil
+	})
 }

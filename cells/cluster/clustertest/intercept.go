@@ -31,7 +31,7 @@ func (w between) backend(b cluster.Backend) cluster.Backend {
 		Pools:    records[cluster.Pool, string]{w, "Pools", b.Pools},
 		Sessions: sessions{w, b.Sessions},
 		Blocks:   blocks{w, b.Blocks},
-		Info:     info{w, b.Info},
+		Info:     info{w, b.Info}, ListsByOwner: b.ListsByOwner,
 		Networks: published[cluster.NodeNetwork]{w, "Networks", b.Networks}, Endpoints: published[cluster.EndpointGroup]{w, "Endpoints", b.Endpoints},
 	}
 }
@@ -168,12 +168,20 @@ type info struct {
 }
 
 func (s info) Get(ctx context.Context) (cluster.ClusterInfo, cluster.Position, error) {
+	return s.read(ctx, "Info.Get", s.of.Get)
+}
+
+func (s info) Recent(ctx context.Context) (cluster.ClusterInfo, cluster.Position, error) {
+	return s.read(ctx, "Info.Recent", s.of.Recent)
+}
+
+func (s info) read(ctx context.Context, what string, get func(context.Context) (cluster.ClusterInfo, cluster.Position, error)) (cluster.ClusterInfo, cluster.Position, error) {
 	type answer struct {
 		record   cluster.ClusterInfo
 		position cluster.Position
 	}
-	got, err := ask(ctx, s.between, "Info.Get", func(ctx context.Context) (answer, error) {
-		r, p, err := s.of.Get(ctx)
+	got, err := ask(ctx, s.between, what, func(ctx context.Context) (answer, error) {
+		r, p, err := get(ctx)
 		return answer{r, p}, err
 	})
 	return got.record, got.position, err

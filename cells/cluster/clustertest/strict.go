@@ -229,6 +229,9 @@ func (s strictInfo) Get(ctx context.Context) (cluster.ClusterInfo, cluster.Posit
 	defer s.s.mu.Unlock()
 	return r, cluster.Position{Store: "strict", Term: s.s.term, Revision: s.s.revision}, err
 }
+func (s strictInfo) Recent(ctx context.Context) (cluster.ClusterInfo, cluster.Position, error) {
+	return s.Get(ctx)
+}
 func (s strictInfo) Put(ctx context.Context, r cluster.ClusterInfo) (cluster.ClusterInfo, error) {
 	if r.Version == "" {
 		return s.create(ctx, r)

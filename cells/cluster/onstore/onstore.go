@@ -371,6 +371,10 @@ func (s info) Get(ctx context.Context) (cluster.ClusterInfo, cluster.Position, e
 	return info, cluster.Position(position), err
 }
 
+func (s info) Recent(ctx context.Context) (cluster.ClusterInfo, cluster.Position, error) {
+	return s.Get(ctx)
+}
+
 func (s info) Put(ctx context.Context, info cluster.ClusterInfo) (cluster.ClusterInfo, error) {
 	return s.put(ctx, info)
 }

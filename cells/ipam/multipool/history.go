@@ -116,19 +116,23 @@ func (h *storeHistory) mark(ctx context.Context, info cluster.ClusterInfo, reaso
 // notice that the store is another one.
 const positionInterval = 3
 
-// check reads the position now and then, and reports whether the record must be read again.
+// check reads the position now and then, and reports whether the record must be read again. A recent position may be lower than what a
+// claim has read since.
 func (h *storeHistory) check(ctx context.Context) (changed bool, err error) {
 	if h.clock() < h.nextCheck {
 		return false, nil
 	}
-	info, position, err := h.store.Get(ctx)
-	if errors.Is(err, cluster.ErrNotFound) || err == nil && (h.differs(info) || h.markReason(info, position) != "") {
-		return true, nil
+	for _, get := range []func(context.Context) (cluster.ClusterInfo, cluster.Position, error){h.store.Recent, h.store.Get} {
+		info, position, err := get(ctx)
+		switch {
+		case err != nil && !errors.Is(err, cluster.ErrNotFound):
+			return false, err
+		case err == nil && !h.differs(info) && h.markReason(info, position) == "":
+			h.postponeCheck()
+			return false, nil
+		}
 	}
-	if err == nil {
-		h.postponeCheck()
-	}
-	return false, err
+	return true, nil
 }
 
 // postponeCheck sets when the position is read again.

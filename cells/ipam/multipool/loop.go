@@ -27,6 +27,14 @@ func (c *Controller) listen(ctx context.Context) {
 		return
 	}
 	defer func() { cancel(); w.drain() }()
+	if !c.pools.complete { // the watch lists them, too
+		select {
+		case change := <-w.pools:
+			c.pools.apply(change)
+		case <-time.After(c.cfg.SearchTime):
+		case <-ctx.Done():
+		}
+	}
 	for c.checkpoint.Node == id && ctx.Err() == nil {
 		c.round(ctx)
 		if !c.wait(ctx, w) {

@@ -34,10 +34,18 @@ func (r *reconciler) reconcileBlocks(ctx context.Context) error {
 			return err
 		}
 	}
+	confirmed, err := r.confirmedClaims(ctx)
+	if err != nil {
+		return err
+	}
 	for _, b := range slices.Clone(r.checkpoint.Blocks) {
 		var err error
 		switch b.State {
 		case blockOwned, blockConflict, blockReclaiming:
+			if confirmed[b.Claim] {
+				err = r.blocks.setOwned(b)
+				break
+			}
 			err = r.reconcileBlock(ctx, b)
 		case blockClaiming: // its answer was lost
 			err = r.blocks.releaseUnanswered(b)
@@ -47,6 +55,21 @@ func (r *reconciler) reconcileBlocks(ctx context.Context) error {
 		}
 	}
 	return nil
+}
+
+// confirmedClaims lists the claims of this node's blocks, if that is cheaper than to read each.
+func (r *reconciler) confirmedClaims(ctx context.Context) (map[string]bool, error) {
+	confirmed := map[string]bool{}
+	if !r.backend.ListsByOwner || len(r.checkpoint.Blocks) < 2 {
+		return confirmed, nil
+	}
+	for b, err := range cluster.Readable(r.backend.Blocks.All(ctx, cluster.BlockFilter{Owner: r.checkpoint.Node})) {
+		if err != nil {
+			return nil, fmt.Errorf("list the blocks of node %s: %w", r.checkpoint.Node, err)
+		}
+		confirmed[b.Claim] = !b.Deleting
+	}
+	return confirmed, nil
 }
 
 // reconcileBlock is reconcileBlocks for one block.

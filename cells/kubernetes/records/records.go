@@ -34,6 +34,7 @@ func New(client rest.Interface, store func(context.Context) (string, error), log
 			client, log, "PorinBlock", func(b cluster.Block) string { return cluster.BlockName(b.CIDR) }, func(*cluster.Block) *cluster.Version { return new(cluster.Version) }, func(b *cluster.Block) *bool { return &b.Deleting },
 			func(name string) cluster.Block { return cluster.Block{CIDR: cluster.ParseBlockName(name)} }, cluster.Block.Validate,
 		}},
+		ListsByOwner: true,
 		Info: &info{store: store, kind: kind[cluster.ClusterInfo]{
 			client, log, "PorinCluster", func(cluster.ClusterInfo) string { return infoName }, func(i *cluster.ClusterInfo) *cluster.Version { return &i.Version }, func(*cluster.ClusterInfo) *bool { return new(bool) },
 			func(string) cluster.ClusterInfo { return cluster.ClusterInfo{} }, func(cluster.ClusterInfo) error { return nil },

@@ -58,6 +58,7 @@ type State struct {
 	Kind     string
 	Synced   bool      // a whole list was read
 	Objects  int       // of the last list, and changes since
+	Version  string    // of the last list, event or bookmark
 	Since    time.Time // when the loop was last in touch with the server; zero before the first list
 	Err      error     // why it is not now; nil while a watch is open
 	Restarts map[Reason]int
@@ -197,7 +198,7 @@ func (l *Loop[T]) list(ctx context.Context) (version string, err error) {
 	l.relist = time.Now().Add(minRelist + rand.N(minRelist))
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.known, l.state.Since, l.state.Err = known, time.Now(), nil
+	l.known, l.state.Version, l.state.Since, l.state.Err = known, version, time.Now(), nil
 	if !l.state.Synced {
 		l.state.Synced = true
 		close(l.synced)
@@ -264,7 +265,7 @@ func (l *Loop[T]) handle(event Event[T]) {
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.state.Since = time.Now()
+	l.state.Version, l.state.Since = event.Object.Version, time.Now()
 	switch event.Type {
 	case apiwatch.Added, apiwatch.Modified:
 		l.known[event.Object.Key] = struct{}{}
