@@ -86,7 +86,7 @@ func plan(node cluster.NodeID, groupSize int, stored map[int]cluster.EndpointGro
 	for _, slot := range slices.Sorted(maps.Keys(slots)) {
 		g, now := groupOf(node, slot, slots[slot]), stored[slot]
 		g.Version = now.Version
-		if !reflect.DeepEqual(g.LabelSets, now.LabelSets) || !reflect.DeepEqual(g.Endpoints, now.Endpoints) {
+		if !slices.EqualFunc(g.LabelSets, now.LabelSets, equalLabels) || !reflect.DeepEqual(g.Endpoints, now.Endpoints) {
 			changes = append(changes, g)
 		}
 	}

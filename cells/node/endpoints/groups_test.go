@@ -74,6 +74,22 @@ func TestPlan(t *testing.T) {
 	}
 }
 
+// TestPlanStoredWithoutLabels writes nothing when a group is stored as it is to be: its JSON has no empty labels.
+func TestPlanStoredWithoutLabels(t *testing.T) {
+	p := published{addresses: []netip.Addr{netip.MustParseAddr("10.0.0.1")}, labels: cluster.LabelSet{Namespace: "shop", Labels: map[string]string{}}}
+	text, err := json.Marshal(plan(one, cluster.GroupSize, nil, []published{p})[0])
+	var stored cluster.EndpointGroup
+	if err == nil {
+		err = json.Unmarshal(text, &stored)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	if changes := plan(one, cluster.GroupSize, map[int]cluster.EndpointGroup{0: stored}, []published{p}); len(changes) > 0 {
+		t.Errorf("the group %+v is written again: %+v", stored, changes)
+	}
+}
+
 // TestPlanLargeLabels divides endpoints over more groups when their labels are large.
 func TestPlanLargeLabels(t *testing.T) {
 	labels := map[string]string{}
