@@ -121,4 +121,6 @@ type Backend struct {
 	// Networks has one record for each node, Endpoints one for each group of endpoints.
 	Networks  Published[NodeNetwork]
 	Endpoints Published[EndpointGroup]
+	// AgentRights says that this process has the rights of a node's agent alone: administrators change pools and delete nodes elsewhere.
+	AgentRights bool
 }

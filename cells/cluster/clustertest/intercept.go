@@ -33,6 +33,7 @@ func (w between) backend(b cluster.Backend) cluster.Backend {
 		Blocks:   blocks{w, b.Blocks},
 		Info:     info{w, b.Info}, ListsByOwner: b.ListsByOwner,
 		Networks: published[cluster.NodeNetwork]{w, "Networks", b.Networks}, Endpoints: published[cluster.EndpointGroup]{w, "Endpoints", b.Endpoints},
+		AgentRights: b.AgentRights,
 	}
 }
 

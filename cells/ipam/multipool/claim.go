@@ -195,7 +195,7 @@ func (c *claimer) removeOrphan(ctx context.Context, b cluster.Block, registered 
 			return false, nil
 		}
 		return c.blocks.addresses.used(b.Pool, b.CIDR) == 0, c.reconciler.resolveUnknownBlock(ctx, b)
-	case registered[b.Owner]:
+	case registered[b.Owner], c.backend.AgentRights: // an agent may not delete another node's block: porin node gc does
 		return false, nil
 	default:
 		if deleted, err := cluster.NodeDeleted(ctx, c.backend, b.Owner); err != nil || !deleted {

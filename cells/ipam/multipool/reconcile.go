@@ -95,6 +95,9 @@ func (r *reconciler) reconcileBlock(ctx context.Context, b ownBlock) error {
 	if !r.blocks.used(b) {
 		return r.blocks.forget(b)
 	}
+	if r.backend.AgentRights { // an administrator has to delete what is left of the other node
+		return r.blocks.setConflict(b, now.Owner.String())
+	}
 	if deleted, err := cluster.NodeDeleted(ctx, r.backend, now.Owner); err != nil || !deleted {
 		return errors.Join(err, r.blocks.setConflict(b, now.Owner.String()))
 	}
