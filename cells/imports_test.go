@@ -77,7 +77,7 @@ var mayImport = map[string][]string{
 	"cmd/agent":                       {"api/v1/openapi", "cells", "internal"},
 	"cmd/cni":                         {"api/v1", "internal"},
 	"cmd/proxy":                       {"cells", "internal"},
-	"cmd/porin":                       {"api/v1", "api/v1/client", "bpf/abi", "cells/datapath", "internal"},
+	"cmd/porin":                       {"api/v1", "api/v1/client", "bpf/abi", "cells/cluster", "cells/cluster/admin", "cells/cluster/adminapi", "cells/datapath", "cells/kubernetes", "internal"},
 	"cells/node/tunnel":               {"api/v1", "bpf", "bpf/abi", "cells/datapath/loader", "cells/link", "internal"},
 	"cells/node":                      {"api/v1", "bpf/abi", "cells/cluster", "cells/doctor", "cells/link", "cells/metrics", "cells/node/cache", "cells/server", "cells/supervisor", "internal"},
 	"cells/node/cache":                {"cells/cluster", "cells/supervisor", "internal"},

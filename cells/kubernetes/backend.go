@@ -13,6 +13,13 @@ import (
 	"porin.dev/porin/cells/kubernetes/records"
 )
 
+// NewAgentBackend is [NewBackend] for an agent, whose role is the one in deploy/kubernetes.
+func NewAgentBackend(client *Client, log *slog.Logger) (cluster.Backend, error) {
+	b, err := NewBackend(client, log)
+	b.AgentRights = true
+	return b, err
+}
+
 // NewBackend returns the records of the cluster that the API server keeps, for --store kubernetes.
 func NewBackend(client *Client, log *slog.Logger) (cluster.Backend, error) {
 	core, err := client.Core()

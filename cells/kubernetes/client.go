@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
+	"os"
+	"path/filepath"
 	"strings"
 	"sync/atomic"
 
@@ -42,7 +44,7 @@ func NewClient(cfg Config) (*Client, error) {
 	if err != nil {
 		return nil, err
 	}
-	config.UserAgent = "porin-agent/" + version.Of()
+	config.UserAgent = filepath.Base(os.Args[0]) + "/" + version.Of()
 	config.QPS = -1 // loops pause by themselves
 	list, err := newServers(config.Host, cfg.Servers)
 	if err != nil {
@@ -73,7 +75,8 @@ func restConfig(cfg Config) (*rest.Config, error) {
 		}
 		return config, nil
 	}
-	config, err := clientcmd.BuildConfigFromFlags("", cfg.Kubeconfig)
+	config, err := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(
+		&clientcmd.ClientConfigLoadingRules{ExplicitPath: cfg.Kubeconfig}, &clientcmd.ConfigOverrides{CurrentContext: cfg.Context}).ClientConfig()
 	if err != nil {
 		return nil, fmt.Errorf("kubeconfig %s: %w", cfg.Kubeconfig, err)
 	}

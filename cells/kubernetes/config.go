@@ -20,6 +20,7 @@ const (
 type Config struct {
 	Mode       string
 	Kubeconfig string
+	Context    string // of the kubeconfig; "" for its current one
 	// Servers replace the server of the kubeconfig, or of the pod's environment. One that does not answer is followed by the next.
 	Servers []string
 	// NodePath is the file of the node's object, on a disk; "" keeps nothing over a restart.

@@ -8,7 +8,7 @@
 //	API server --> one watch.Loop for each kind of policies, while its CRD is there --> policy.Policies
 //	API server --> one watch.Loop for each Service, EndpointSlice or CIDR group, while a policy names it --> policy.Policies
 //	API server <-- Events about policies that are not in force as they are written, by one of the agents <------'
-//	API server <-- [NewBackend]: the records of the cluster, with --store kubernetes (package records)
+//	API server <-- [NewAgentBackend]: the records of the cluster, with --store kubernetes (package records)
 //
 // The agent reads pods of its own node alone, and never all pods, Nodes, Services or EndpointSlices of a cluster.
 //

@@ -140,7 +140,7 @@ func clusterStore(cfg Config) fx.Option {
 	}
 	all := []fx.Option{fx.Provide(admin.NewNodes), server.Provide(adminapi.NewNodeRoutes), endpoints.Module()}
 	if cfg.Store.Backend == store.BackendKubernetes {
-		all = append(all, fx.Provide(kubernetes.NewBackend, func(n *kubernetes.Namespaces) endpoints.Namespaces { return n }))
+		all = append(all, fx.Provide(kubernetes.NewAgentBackend, func(n *kubernetes.Namespaces) endpoints.Namespaces { return n }))
 	} else {
 		all = append(all, store.Module(cfg.Store), fx.Provide(onstore.New), leftOut[endpoints.Namespaces]())
 	}

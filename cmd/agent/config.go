@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 
 	"github.com/spf13/pflag"
 
@@ -206,6 +207,10 @@ func (c Config) Validate() error {
 	}
 	if c.Store.Backend == store.BackendKubernetes && !c.Kubernetes.Enabled() {
 		errs = append(errs, errors.New("store kubernetes: want --kubeconfig, or a pod with a service account, and --kubernetes auto"))
+	}
+	if c.IPAM.Mode == ipam.ModeMultiPool && c.Store.Backend == store.BackendKubernetes && len(c.MultiPool.DefaultPool) > 0 {
+		errs = append(errs, fmt.Errorf("ipam-default-pool: with --store kubernetes an agent has no right to create pools: leave it out, and create the pool with porin pool create default --prefix %s --kubeconfig FILE",
+			strings.Join(c.MultiPool.DefaultPool, ",")))
 	}
 	if c.IPAM.Mode != ipam.ModeMultiPool && len(c.NodeLabels) > 0 {
 		errs = append(errs, fmt.Errorf("node-labels: of no effect in mode %s, which has no pools", c.IPAM.Mode))

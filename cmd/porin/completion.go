@@ -19,8 +19,11 @@ type candidates func(context.Context, *session) []cobra.Completion
 func (s *session) complete(ctx context.Context, of candidates) ([]cobra.Completion, cobra.ShellCompDirective) {
 	ctx, cancel := context.WithTimeout(ctx, completionTimeout)
 	defer cancel()
-	s.connect()
-	defer s.client.Close()
+	disconnect, err := s.connect()
+	if err != nil {
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+	defer disconnect()
 	return of(ctx, s), cobra.ShellCompDirectiveNoFileComp
 }
 

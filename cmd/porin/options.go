@@ -77,6 +77,8 @@ type options struct {
 	begin        bool   // ipam recover
 	end          bool   // ipam recover
 	force        bool   // ipam recover
+
+	kubeconfig, kubeContext string // administrator
 }
 
 func networkFlag(fs *pflag.FlagSet, o *options) {

@@ -6,8 +6,6 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
-
-	"porin.dev/porin/api/v1/client"
 )
 
 const aboutPorin = `Porin gives the containers of this node their network; this is the way to ask its agent.
@@ -99,8 +97,11 @@ func (c command) execute(ctx context.Context, s *session, path, args []string) e
 	if s.colour.value != "auto" {
 		s.colours = s.colour.value == "always"
 	}
-	s.connect()
-	defer s.client.Close()
+	disconnect, err := s.connect()
+	if err != nil {
+		return err
+	}
+	defer disconnect()
 	if !c.endless(s) {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeout(ctx, s.timeout)
@@ -108,8 +109,6 @@ func (c command) execute(ctx context.Context, s *session, path, args []string) e
 	}
 	return c.run(ctx, s, args)
 }
-
-func (s *session) connect() { s.client = client.New(s.socket) }
 
 func (c command) endless(s *session) bool { return c.unbounded != nil && c.unbounded(s) }
 

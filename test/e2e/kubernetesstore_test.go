@@ -3,6 +3,9 @@ package e2e
 import (
 	"fmt"
 	"net/netip"
+	"os/exec"
+	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -24,7 +27,21 @@ func TestKubernetesStore(t *testing.T) {
 			api.namespace("shop", map[string]string{"team": "shop"})
 			api.pod("web", "web")
 			other.pod("db", "db")
-			flags := append([]string{"--store=kubernetes"}, mode.flags...)
+			flags := []string{"--store=kubernetes"}
+			for _, flag := range mode.flags {
+				prefixes, ok := strings.CutPrefix(flag, "--ipam-default-pool=")
+				if !ok {
+					flags = append(flags, flag)
+					continue
+				}
+				create := exec.CommandContext(t.Context(), filepath.Join(testutil.Build(t), "porin"), "pool", "create", "default", "--quarantine=0s", "--prefix="+prefixes, api.flags[0])
+				if err := one.Do(func() error { return create.Start() }); err != nil {
+					t.Fatal(err)
+				}
+				if err := create.Wait(); err != nil {
+					t.Fatalf("porin pool create: %v", err)
+				}
+			}
 			c := &nodeGroup{TB: t, nodes: []*rig{rigOn(t, one, append(flags, api.flags...)...), rigOn(t, two, append(flags, other.flags...)...)}}
 			web, db := c.nodes[0].named("shop", "web"), c.nodes[1].named("shop", "db")
 			c.waitForMesh([]pod{web, db})

@@ -24,6 +24,8 @@ func (c *Client) explain(ctx context.Context, err error) error {
 		err = wrapped.Err // the URL is made up
 	}
 	switch {
+	case ctx.Err() != nil && c.socket == "":
+		return fmt.Errorf("wait for the API server: %w", context.Cause(ctx))
 	case ctx.Err() != nil:
 		return fmt.Errorf("wait for the agent on %s: %w", c.socket, context.Cause(ctx))
 	case errors.Is(err, fs.ErrNotExist):

@@ -12,10 +12,13 @@ import (
 )
 
 // NodeRoutes are the calls on /v1/node.
-type NodeRoutes struct{ nodes *admin.Nodes }
+type NodeRoutes struct {
+	backend cluster.Backend
+	nodes   *admin.Nodes
+}
 
 // NewNodeRoutes returns the part of the API.
-func NewNodeRoutes(n *admin.Nodes) NodeRoutes { return NodeRoutes{n} }
+func NewNodeRoutes(b cluster.Backend, n *admin.Nodes) NodeRoutes { return NodeRoutes{b, n} }
 
 // Mount implements server.Routes.
 func (s NodeRoutes) Mount(r chi.Router) {
@@ -54,6 +57,9 @@ func (s NodeRoutes) deleteNode(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
+	if err := checkRights(s.backend, "node delete"); err != nil {
+		return err
+	}
 	n, err := s.node(r, body.Key)
 	if err == nil {
 		err = s.nodes.Delete(r.Context(), n.ID, body.MachineIsOff)
@@ -68,6 +74,9 @@ func (s NodeRoutes) deleteNode(w http.ResponseWriter, r *http.Request) error {
 func (s NodeRoutes) resetNode(w http.ResponseWriter, r *http.Request) error {
 	body, err := httpx.Decode[v1.NodeReset](w, r)
 	if err != nil {
+		return err
+	}
+	if err := checkRights(s.backend, "node reset"); err != nil {
 		return err
 	}
 	n, err := s.node(r, body.Key)

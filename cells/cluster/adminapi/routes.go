@@ -86,6 +86,9 @@ func (s Routes) putPool(w http.ResponseWriter, r *http.Request) error {
 		return fault.New(fault.Invalid, fmt.Sprintf("name %.64q: the path says %.64q", body.Name, name))
 	}
 	body.Name = name
+	if err := checkRights(s.backend, "pool create, or pool set,"); err != nil {
+		return err
+	}
 	wanted := poolOf(body)
 	if body.Version != "" {
 		now, err := s.pools.Get(r.Context(), name)
@@ -109,6 +112,9 @@ func (s Routes) putPool(w http.ResponseWriter, r *http.Request) error {
 func (s Routes) deletePool(w http.ResponseWriter, r *http.Request) error {
 	name, err := httpx.Param(r, "name")
 	if err != nil {
+		return err
+	}
+	if err := checkRights(s.backend, "pool delete"); err != nil {
 		return err
 	}
 	if err := s.pools.Delete(r.Context(), name); err != nil {
@@ -165,7 +171,9 @@ func (s Routes) changeRecovery(w http.ResponseWriter, r *http.Request) error {
 			return err
 		}
 	default:
-		err = admin.EndRecovery(r.Context(), s.backend, body.Force)
+		if err = checkRights(s.backend, "ipam recover --end"); err == nil {
+			err = admin.EndRecovery(r.Context(), s.backend, body.Force)
+		}
 	}
 	if err != nil {
 		return err

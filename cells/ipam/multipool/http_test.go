@@ -42,7 +42,7 @@ func callOf[T any](t *testing.T, b cluster.Backend, c *multipool.Controller, sta
 		agent = c
 	}
 	adminapi.NewRoutes(b, agent, admin.NewPools(b), admin.NewNodes(b)).Mount(r)
-	adminapi.NewNodeRoutes(admin.NewNodes(b)).Mount(r)
+	adminapi.NewNodeRoutes(b, admin.NewNodes(b)).Mount(r)
 	w := httptest.NewRecorder()
 	r.ServeHTTP(w, httptest.NewRequest(method, path, bytes.NewReader(text)))
 	if err := json.Unmarshal(w.Body.Bytes(), &answer); err != nil || w.Code != status {

@@ -30,6 +30,13 @@ func Resources() (all []kubernetestest.Resource) {
 // Start returns an API server with Porin's kinds, and the backend on it.
 func Start(t testing.TB) (*kubernetestest.Server, cluster.Backend) {
 	t.Helper()
+	server, kubeconfig := StartServer(t)
+	return server, Backend(t, kubeconfig)
+}
+
+// StartServer returns an API server with Porin's kinds, Nodes and pods, and a kubeconfig for it.
+func StartServer(t testing.TB) (server *kubernetestest.Server, kubeconfig string) {
+	t.Helper()
 	scheme := runtime.NewScheme()
 	if err := corev1.AddToScheme(scheme); err != nil {
 		t.Fatal(err)
@@ -37,12 +44,14 @@ func Start(t testing.TB) (*kubernetestest.Server, cluster.Backend) {
 	if err := metav1.AddMetaToScheme(scheme); err != nil {
 		t.Fatal(err)
 	}
-	namespaces := kubernetestest.Resource{GroupVersionResource: corev1.SchemeGroupVersion.WithResource("namespaces"), Kind: "Namespace"}
-	server := kubernetestest.New(scheme, append(Resources(), namespaces)...)
+	core := func(resource, kind string, namespaced bool) kubernetestest.Resource {
+		return kubernetestest.Resource{GroupVersionResource: corev1.SchemeGroupVersion.WithResource(resource), Kind: kind, Namespaced: namespaced}
+	}
+	server = kubernetestest.New(scheme, append(Resources(), core("namespaces", "Namespace", false), core("nodes", "Node", false), core("pods", "Pod", true))...)
 	server.Put(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "kube-system", UID: "cluster-1"}})
 	web := httptest.NewServer(server)
 	t.Cleanup(web.Close)
-	return server, Backend(t, kubernetestest.Kubeconfig(t, web.URL))
+	return server, kubernetestest.Kubeconfig(t, web.URL)
 }
 
 // Wipe deletes all records at the API server of a kubeconfig.
