@@ -77,7 +77,9 @@ func TestInfoRecent(t *testing.T) {
 		for range changes {
 		}
 	}
-	requests = recently(t, server, b, func(i cluster.ClusterInfo, p cluster.Position, err error) bool { return err == nil && i.ID == "a" && p == now })
+	requests = recently(t, server, b, func(i cluster.ClusterInfo, p cluster.Position, err error) bool {
+		return err == nil && i.ID == "a" && p == now
+	})
 	if len(requests) != 1 {
 		t.Errorf("requests of Recent without a watch: %v, want one", requests)
 	}

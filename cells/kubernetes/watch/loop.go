@@ -41,7 +41,7 @@ const (
 	Gone    Reason = "gone"    // the server does not know the version any more: 410
 	SetBack Reason = "setback" // the server's version is lower than the last one
 	Silent  Reason = "silent"
-	Relist  Reason = "relist" // it is time for a whole list
+	Relist  Reason = "relist" // it is time for a whole list, or the last object has changed while no watch was open
 )
 
 // Reasons returns all.
@@ -75,12 +75,38 @@ type Loop[T any] struct {
 	hurry   chan struct{} // holds a token after Hurry
 
 	// Of Run.
+	latest  latest    // of the objects
 	relist  time.Time // when a whole list is due
 	missing time.Time // since when the server does not have the kind
 
 	mu    sync.Mutex // guards the fields below
 	state State
 	known map[Key]struct{}
+}
+
+// latest is the object that changed last. Where etcd was restored from an earlier backup, it has another version.
+type latest struct {
+	key     Key
+	version string // "" before the first object
+	deleted bool
+}
+
+// see keeps the object if its version is higher.
+func (l *latest) see(key Key, version string, deleted bool) {
+	if l.version == "" || !lower(version, l.version) {
+		*l = latest{key, version, deleted}
+	}
+}
+
+// selector selects the object by its fields.
+func (l *latest) selector() string {
+	switch {
+	case l.version == "":
+		return ""
+	case l.key.Namespace == "":
+		return "metadata.name=" + l.key.Name
+	}
+	return "metadata.name=" + l.key.Name + ",metadata.namespace=" + l.key.Namespace
 }
 
 // New returns a loop that [Loop.Run] begins. The kind is the resource's name, for logs and metrics.
@@ -175,6 +201,7 @@ func (l *Loop[T]) follow(ctx context.Context, version string) (last string, err 
 func (l *Loop[T]) list(ctx context.Context) (version string, err error) {
 	pages, byPage := l.handler.(PageHandler[T])
 	objects, known := map[Key]Object[T]{}, map[Key]struct{}{}
+	l.latest = latest{}
 	for next, more := "", true; more; {
 		page, err := l.page(ctx, metav1.ListOptions{Limit: pageSize, Continue: next})
 		if err != nil {
@@ -184,6 +211,7 @@ func (l *Loop[T]) list(ctx context.Context) (version string, err error) {
 		version, next, more = page.Version, page.Continue, page.Continue != ""
 		for _, object := range page.Objects {
 			known[object.Key] = struct{}{}
+			l.latest.see(object.Key, object.Version, false)
 			if !byPage {
 				objects[object.Key] = object
 			}
@@ -206,14 +234,23 @@ func (l *Loop[T]) list(ctx context.Context) (version string, err error) {
 	return version, nil
 }
 
-// compare reads the kind's present version, and fails with errSetBack if that is lower.
+// compare reads the object that changed last, and with it the kind's present version. It fails with errSetBack if the version is lower
+// than the last one, and with errRelist if the object is not as it was: it has changed since, or etcd was restored and has later versions
+// by now.
 func (l *Loop[T]) compare(ctx context.Context, version string) error {
-	page, err := l.page(ctx, metav1.ListOptions{Limit: 1})
+	page, err := l.page(ctx, metav1.ListOptions{Limit: 1, FieldSelector: l.latest.selector()})
 	if err != nil {
 		return fmt.Errorf("read the version of %s: %w", l.kind, err)
 	}
 	if lower(page.Version, version) {
 		return errSetBack
+	}
+	if l.latest.version == "" {
+		return nil
+	}
+	there := len(page.Objects) > 0
+	if there == l.latest.deleted || there && page.Objects[0].Version != l.latest.version {
+		return fmt.Errorf("%w: %s has changed since the watch ended", errRelist, l.latest.key)
 	}
 	return nil
 }
@@ -259,8 +296,10 @@ func (l *Loop[T]) watch(ctx context.Context, version string) (last string, err e
 func (l *Loop[T]) handle(event Event[T]) {
 	switch event.Type {
 	case apiwatch.Added, apiwatch.Modified:
+		l.latest.see(event.Object.Key, event.Object.Version, false)
 		l.handler.Update(event.Object)
 	case apiwatch.Deleted:
+		l.latest.see(event.Object.Key, event.Object.Version, true)
 		l.handler.Delete(event.Object)
 	}
 	l.mu.Lock()

@@ -216,9 +216,10 @@ func TestFollowEnded(t *testing.T) {
 func TestFollowGone(t *testing.T) {
 	r := newRig(t)
 	r.Put(pod("a", "n1", "web"))
+	r.Put(pod("c", "n1", "web"))
 	var got replica
 	l := follow(t, "pods", r.podSource(), &got)
-	got.becomes(t, "map[shop/a:web]")
+	got.becomes(t, "map[shop/a:web shop/c:web]")
 	r.Fault(func(q kubernetestest.Request) *kubernetestest.Fault { return &kubernetestest.Fault{Code: 503} })
 	r.EndWatches()
 	count(t, l, watch.Failed, 1)
@@ -228,11 +229,11 @@ func TestFollowGone(t *testing.T) {
 	r.Delete("pods", "shop", "a")
 	r.Put(pod("b", "n1", "db"))
 	r.Compact()
-	if text := got.text(); text != "map[shop/a:web]" {
+	if text := got.text(); text != "map[shop/a:web shop/c:web]" {
 		t.Errorf("the handler knows %s while the API server is away", text)
 	}
 	r.Fault(nil)
-	got.becomes(t, "map[shop/b:db]")
+	got.becomes(t, "map[shop/b:db shop/c:web]")
 	count(t, l, watch.Gone, 1)
 	if err := l.State().Err; err != nil {
 		t.Errorf("error %v after the API server is back", err)
@@ -255,9 +256,44 @@ func TestFollowRestore(t *testing.T) {
 			got.becomes(t, "map[shop/a:web]")
 			reason := watch.SetBack
 			if bump > 0 {
-				reason = watch.Gone
+				reason = watch.Relist
 			}
 			count(t, l, reason, 1)
+		})
+	}
+}
+
+// TestFollowRestoreOvertaken sets the API server back while the agent does not follow it. By the time the agent is back, the server has
+// later versions than the last one that the agent has seen, and takes a watch from there.
+func TestFollowRestoreOvertaken(t *testing.T) {
+	for name, lost := range map[string]func(*rig){
+		"created": func(r *rig) { r.Put(pod("b", "n1", "db")) },
+		"changed": func(r *rig) { r.Put(pod("a", "n1", "db")) },
+		"deleted": func(r *rig) { r.Delete("pods", "shop", "a") },
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(t)
+			r.Put(pod("a", "n1", "web"))
+			backup := r.Backup()
+			var got replica
+			l := follow(t, "pods", r.podSource(), &got)
+			got.becomes(t, "map[shop/a:web]")
+			r.awaitWatch()
+			lost(r)
+			testutil.Eventually(t, func() error {
+				if text := got.text(); text == "map[shop/a:web]" {
+					return errors.New("the loop has not seen the change")
+				}
+				return nil
+			})
+			r.Fault(func(kubernetestest.Request) *kubernetestest.Fault { return &kubernetestest.Fault{Code: 503} })
+			r.Restore(backup, 0)
+			for range 10 {
+				r.Put(pod("other", "n2", "web"))
+			}
+			r.Fault(nil)
+			got.becomes(t, "map[shop/a:web]")
+			count(t, l, watch.Relist, 1)
 		})
 	}
 }

@@ -2,6 +2,7 @@ package watch
 
 import (
 	"context"
+	"strings"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -41,6 +42,7 @@ type Stream[T any] interface {
 // Source reads one kind from the API server. Calls end with their context. Answers with an error are errors of
 // k8s.io/apimachinery/pkg/api/errors.
 type Source[T any] interface {
+	// List takes a field selector besides that of the source.
 	List(ctx context.Context, options metav1.ListOptions) (Page[T], error)
 	Watch(ctx context.Context, options metav1.ListOptions) (Stream[T], error)
 }
@@ -60,3 +62,6 @@ type Handler[T any] interface {
 type PageHandler[T any] interface {
 	Page(objects []Object[T], first, more bool)
 }
+
+// both is the selector of objects that both select; "" selects all.
+func both(a, b string) string { return strings.Trim(a+","+b, ",") }
