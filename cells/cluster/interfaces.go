@@ -91,7 +91,7 @@ type Info interface {
 	// Get returns the record, and where the store was when it was read. When there is no record the position is valid, too.
 	Get(ctx context.Context) (ClusterInfo, Position, error)
 	// Recent is Get from what an open watch of this process has told last, without a request where the backend can do so. Its position
-	// may be a few minutes old, and lower than that of an earlier Get.
+	// may be a few minutes old, and an earlier Get may have returned a higher one.
 	Recent(ctx context.Context) (ClusterInfo, Position, error)
 	// Put creates the record when info.Version is "" ([ErrExists]), and else changes it ([ErrConflict]).
 	Put(ctx context.Context, info ClusterInfo) (ClusterInfo, error)

@@ -114,7 +114,7 @@ func multiPool(cfg Config) fx.Option {
 	if cfg.IPAM.Mode != ipam.ModeMultiPool {
 		return fx.Options(nodeCIDRs(cfg), server.Provide(func() noPools { return noPools{cfg.IPAM.Mode, cfg.hasStore()} }))
 	}
-	return multipool.Module(cfg.multiPool())
+	return fx.Options(multipool.Module(cfg.multiPool()), leftOut[multipool.KubernetesNode]())
 }
 
 // nodeCIDRs is what mode pod-cidr needs when the node's object has the prefixes.

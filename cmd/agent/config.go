@@ -90,7 +90,7 @@ func DefaultConfig() Config {
 // Flags adds the flags of every cell.
 func (c *Config) Flags(fs *pflag.FlagSet) {
 	fs.StringVar(&c.NodeName, "node-name", c.NodeName, "`name` of this node in the cluster")
-	fs.StringToStringVar(&c.NodeLabels, "node-labels", c.NodeLabels, "labels of this node, as `key=value,...`, for the node selectors of pools (multi-pool)")
+	fs.StringToStringVar(&c.NodeLabels, "node-labels", c.NodeLabels, "labels of this node, as `key=value,...`, for the node selectors of pools (multi-pool); the labels of its Kubernetes Node replace them")
 	fs.Lookup("node-labels").DefValue = "" // which is how --help shows that there are none
 	fs.StringVar(&c.CNIConfPath, "cni-conf-path", c.CNIConfPath, "`file` to write the CNI configuration list to when the agent is ready; empty: none")
 	c.Logging.Flags(fs)

@@ -85,7 +85,7 @@ func TestKubernetesStoreRequests(t *testing.T) {
 	api.Requests()
 	r.agent.Start(t)
 	want := map[string]int{
-		"get namespaces": 1, "list porinclusters": 2, "get porinnodes": 1, "get porinsessions": 1, "update porinsessions": 1,
+		"get namespaces": 1, "list porinclusters": 1, "get porinnodes": 1, "get porinsessions": 1, "update porinsessions": 1,
 		"list porinblocks": 1, "update porinnetworks": 1,
 	}
 	for _, kind := range []string{

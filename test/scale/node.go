@@ -40,7 +40,7 @@ func newNode(s store.Service, number int, clock func() time.Duration) (*node, er
 	n := &node{Allocator: a, store: &counted{Service: s}, dir: dir}
 	own := multipool.DefaultConfig()
 	own.Node, own.Dir = nodeName(number), dir
-	n.multi, err = multipool.New(own, onstore.New(n.store), a, clock, slog.New(slog.DiscardHandler))
+	n.multi, err = multipool.New(own, onstore.New(n.store), nil, a, clock, slog.New(slog.DiscardHandler))
 	n.source = allocator.NewSource(a, n.multi)
 	return n, err
 }

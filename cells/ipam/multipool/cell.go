@@ -20,7 +20,7 @@ import (
 )
 
 // Module is the multipool cell. It needs a [cluster.Backend] and an [*allocator.Allocator], and provides [*Controller],
-// which is the [allocator.Refiller], and [*admin.Pools]. It needs [*admin.Nodes].
+// which is the [allocator.Refiller], and [*admin.Pools]. It needs [*admin.Nodes], and a [KubernetesNode], which may be nil.
 func Module(cfg Config) fx.Option {
 	return cell.Module("multipool",
 		fx.Supply(fx.Private, cfg),
@@ -35,8 +35,8 @@ func Module(cfg Config) fx.Option {
 	)
 }
 
-func newController(lc fx.Lifecycle, cfg Config, b cluster.Backend, a *allocator.Allocator, log *slog.Logger) (*Controller, error) {
-	c, err := New(cfg, b, a, boottime.Now, log)
+func newController(lc fx.Lifecycle, cfg Config, b cluster.Backend, node KubernetesNode, a *allocator.Allocator, log *slog.Logger) (*Controller, error) {
+	c, err := New(cfg, b, node, a, boottime.Now, log)
 	if err == nil {
 		lc.Append(fx.StopHook(c.Stop))
 	}

@@ -51,6 +51,10 @@ type checkpointFields struct {
 	// Writes is the count in the last session that the node has written.
 	Writes uint64 `json:"writes,omitempty"`
 
+	// NodeUID is the UID of the Kubernetes Node that the node's record has, and NodeLabels are the Node's last labels.
+	NodeUID    string            `json:"nodeUID,omitempty"`
+	NodeLabels map[string]string `json:"nodeLabels,omitempty"`
+
 	Blocks []ownBlock `json:"blocks,omitempty"`
 }
 
@@ -123,7 +127,7 @@ func (c *checkpoint) newIncarnation() error {
 	if err != nil {
 		return err
 	}
-	c.Node.Key, c.Registered, c.Sessions, c.Contested, c.Writes = key, false, nil, "", 0
+	c.Node.Key, c.Registered, c.Sessions, c.Contested, c.Writes, c.NodeUID = key, false, nil, "", 0, ""
 	return c.write()
 }
 

@@ -39,6 +39,7 @@ type Controller struct {
 	warnings    *warnings
 	checkpoint  *checkpoint
 	pools       *knownPools
+	kubernetes  *kubernetesNode
 	saved       *savedPools
 	blocks      *ownBlocks
 	history     *storeHistory
@@ -56,8 +57,8 @@ type Controller struct {
 }
 
 // New returns a controller that gives its blocks to the allocator, and that does nothing before Start. clock is the
-// boot clock: it goes on while the machine sleeps, and nobody sets it.
-func New(cfg Config, backend cluster.Backend, a *allocator.Allocator, clock func() time.Duration, log *slog.Logger) (*Controller, error) {
+// boot clock: it goes on while the machine sleeps, and nobody sets it. node is nil without Kubernetes.
+func New(cfg Config, backend cluster.Backend, node KubernetesNode, a *allocator.Allocator, clock func() time.Duration, log *slog.Logger) (*Controller, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err
 	}
@@ -73,9 +74,10 @@ func New(cfg Config, backend cluster.Backend, a *allocator.Allocator, clock func
 	c.releaser = &releaser{cfg: cfg, store: backend.Blocks, checkpoint: c.checkpoint, blocks: c.blocks, clock: clock, idle: newIdleBlocks(clock, cfg.IdleTime)}
 	c.history = &storeHistory{cfg: cfg, store: backend.Info, checkpoint: c.checkpoint, blocks: c.blocks, clock: clock, rng: c.rng, log: log}
 	c.session = &session{cfg: cfg, store: backend.Sessions, checkpoint: c.checkpoint, addresses: c.addresses, history: c.history, log: log}
+	c.kubernetes = &kubernetesNode{source: node, checkpoint: c.checkpoint, pools: c.pools, log: log}
 	c.saved = newSavedPools(cfg.Dir)
 	c.reconciler = &reconciler{backend: backend, checkpoint: c.checkpoint, blocks: c.blocks, pools: c.pools, history: c.history, log: log}
-	c.membership = &membership{backend, c.checkpoint, c.blocks, c.history, c.session, c.reconciler, log}
+	c.membership = &membership{backend, c.checkpoint, c.blocks, c.history, c.session, c.reconciler, c.kubernetes, log}
 	c.recovery = &recovery{blocks: c.blocks, history: c.history, session: c.session, reconciler: c.reconciler, pools: c.pools}
 	c.poolCreator = &poolCreator{
 		cfg: cfg, backend: backend, history: c.history, pools: c.pools, addresses: c.addresses, warnings: c.warnings, clock: clock, log: log,
@@ -157,6 +159,7 @@ func (c *Controller) Stop(ctx context.Context) error { return c.task.Stop(ctx) }
 
 // resume gives out addresses of the pools and blocks that the files have, before the store was asked.
 func (c *Controller) resume() {
+	c.kubernetes.read()
 	for _, p := range c.saved.byName {
 		c.pools.byName[p.Name] = p
 		c.addresses.configure(p)

@@ -159,7 +159,7 @@ func TestTwoAgentsOneFolder(t *testing.T) {
 	cfg := w.cfg
 	cfg.Node, cfg.Dir = one.name, one.dir
 	addresses := newPlain()
-	another, err := multipool.New(cfg, w.backend, addresses.Allocator, one.clock, w.log)
+	another, err := multipool.New(cfg, w.backend, nil, addresses.Allocator, one.clock, w.log)
 	if err != nil {
 		t.Fatal(err)
 	}

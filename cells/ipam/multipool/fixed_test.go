@@ -25,7 +25,7 @@ func TestFixedAddress(t *testing.T) {
 	cfg := w.cfg
 	cfg.Node, cfg.Dir = "one", t.TempDir()
 	a := allocator.New(nil)
-	c, err := multipool.New(cfg, w.backend, a, boottime.Now, w.log)
+	c, err := multipool.New(cfg, w.backend, nil, a, boottime.Now, w.log)
 	source := allocator.NewSource(a, c)
 	if err == nil {
 		err = c.Start()

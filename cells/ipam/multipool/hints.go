@@ -18,6 +18,8 @@ var (
 	ErrRecovery = fault.WithHint(fault.New(fault.Unavailable, "a recovery of the cluster's store is under way: no node claims a block before an administrator ends it"), hintRecovery)
 	// ErrReleasing is returned while an administrator deletes the node.
 	ErrReleasing = fault.WithHint(fault.New(fault.Unavailable, "an administrator deletes this node"), hintReleasing)
+	// ErrNodeDeleted is returned while the Kubernetes Node of this node is deleted.
+	ErrNodeDeleted = fault.WithHint(fault.New(fault.Unavailable, "the Kubernetes Node of this node was deleted"), hintNodeDeleted)
 	// ErrNoBlock is returned when nodes have claimed every block of a pool.
 	ErrNoBlock = fault.New(fault.Exhausted, "no free block")
 )
@@ -26,6 +28,7 @@ var (
 const (
 	hintStore        = "find out why the store does not answer: see porin doctor"
 	hintRecovery     = "see porin ipam recover; --end ends it when every node has written its blocks"
+	hintNodeDeleted  = "restart the kubelet, which creates the Node again, or end the agent"
 	hintReleasing    = "see porin node list"
 	hintNoBlock      = "make the pool larger with porin pool set, or see porin node list for nodes that are gone"
 	hintNoBlockAlone = "make the pool larger with porin pool set, or remove pods from this node"
@@ -47,5 +50,5 @@ func whyNotClaimable(p cluster.Pool, labels map[string]string) error {
 		wanted = append(wanted, key+"="+p.NodeSelector[key])
 	}
 	return fault.WithHint(fault.New(fault.Invalid, fmt.Sprintf("pool %s is not for this node: it is for nodes with %s", p.Name, strings.Join(wanted, ","))),
-		"give the node that label with --node-labels of its agent, or have the pod use another pool")
+		"give the node that label with kubectl label, or without Kubernetes with --node-labels of its agent, or have the pod use another pool")
 }

@@ -61,7 +61,7 @@ func (h *storeHistory) remember(info cluster.ClusterInfo, position cluster.Posit
 // readOrMark reads the record, or creates it. It sets the mark if [storeHistory.markReason] returns a reason, unless another
 // node has set a new mark.
 func (h *storeHistory) readOrMark(ctx context.Context) (info cluster.ClusterInfo, position cluster.Position, err error) {
-	info, position, err = h.store.Get(ctx)
+	info, position, err = h.recent(ctx)
 	if errors.Is(err, cluster.ErrNotFound) {
 		info, err = cluster.ClusterInfo{}, nil
 	}
@@ -116,23 +116,28 @@ func (h *storeHistory) mark(ctx context.Context, info cluster.ClusterInfo, reaso
 // notice that the store is another one.
 const positionInterval = 3
 
-// check reads the position now and then, and reports whether the record must be read again. A recent position may be lower than what a
-// claim has read since.
+// check reads the position now and then, and reports whether the record must be read again.
 func (h *storeHistory) check(ctx context.Context) (changed bool, err error) {
 	if h.clock() < h.nextCheck {
 		return false, nil
 	}
-	for _, get := range []func(context.Context) (cluster.ClusterInfo, cluster.Position, error){h.store.Recent, h.store.Get} {
-		info, position, err := get(ctx)
-		switch {
-		case err != nil && !errors.Is(err, cluster.ErrNotFound):
-			return false, err
-		case err == nil && !h.differs(info) && h.markReason(info, position) == "":
-			h.postponeCheck()
-			return false, nil
-		}
+	info, position, err := h.recent(ctx)
+	if errors.Is(err, cluster.ErrNotFound) || err == nil && (h.differs(info) || h.markReason(info, position) != "") {
+		return true, nil
 	}
-	return true, nil
+	if err == nil {
+		h.postponeCheck()
+	}
+	return false, err
+}
+
+// recent is Get, without a request if the backend knows a recent position that needs no mark. The last claim may have read a higher one.
+func (h *storeHistory) recent(ctx context.Context) (cluster.ClusterInfo, cluster.Position, error) {
+	info, position, err := h.store.Recent(ctx)
+	if errors.Is(err, cluster.ErrNotFound) || err == nil && h.markReason(info, position) != "" {
+		return h.store.Get(ctx)
+	}
+	return info, position, err
 }
 
 // postponeCheck sets when the position is read again.

@@ -27,14 +27,7 @@ func (c *Controller) listen(ctx context.Context) {
 		return
 	}
 	defer func() { cancel(); w.drain() }()
-	if !c.pools.complete { // the watch lists them, too
-		select {
-		case change := <-w.pools:
-			c.pools.apply(change)
-		case <-time.After(c.cfg.SearchTime):
-		case <-ctx.Done():
-		}
-	}
+	c.begin(ctx, w)
 	for c.checkpoint.Node == id && ctx.Err() == nil {
 		c.round(ctx)
 		if !c.wait(ctx, w) {
@@ -43,9 +36,36 @@ func (c *Controller) listen(ctx context.Context) {
 	}
 }
 
+// begin waits for what the watches begin with: it need not be read. Without an answer it goes on after Config.SearchTime.
+func (c *Controller) begin(ctx context.Context, w *watches) {
+	timeout := time.After(c.cfg.SearchTime)
+	for !c.pools.complete || !w.infoTold {
+		select {
+		case change, open := <-w.pools:
+			if !open {
+				return
+			}
+			c.pools.apply(change)
+		case change, open := <-w.info:
+			if !open {
+				return
+			}
+			w.first(&w.infoTold, change.Kind)
+		case <-timeout:
+			return
+		case <-ctx.Done():
+			return
+		}
+	}
+	c.kubernetes.await(timeout)
+}
+
 // round reconciles the node with the store, then claims what is needed and gives back what is not.
 func (c *Controller) round(ctx context.Context) {
 	waiting := c.waiters.all()
+	if c.kubernetes.read() {
+		c.session.reconnect()
+	}
 	if slices.ContainsFunc(waiting, func(w *waiter) bool { return w.reconcile }) {
 		c.session.reconnect()
 		c.reconciler.unknownDue = true
@@ -111,7 +131,10 @@ func (c *Controller) reconcile(ctx context.Context) error {
 	if err := c.session.reportOtherOwners(ctx, c.blocks.otherOwners()); err != nil { // all owners: a node that the session does not name can be deleted
 		return err
 	}
-	return c.recovery.run(ctx)
+	if err := c.recovery.run(ctx); err != nil {
+		return err
+	}
+	return c.kubernetes.claimable()
 }
 
 // claimAndGiveBack claims what somebody waits for, and gives back what nobody needs.
@@ -136,7 +159,7 @@ func (c *Controller) claimAndGiveBack(ctx context.Context, waiting []*waiter) {
 // nextRound returns how long to wait for the next round when nothing happens before.
 func (c *Controller) nextRound() time.Duration {
 	next := c.cfg.Interval
-	if !c.session.connected {
+	if !c.session.connected && !c.kubernetes.deleted {
 		next = min(next, c.cfg.SearchTime/2+time.Duration(c.rng.Int64N(int64(c.cfg.SearchTime))))
 	}
 	return max(c.releaser.untilNext(next), time.Millisecond)
@@ -156,6 +179,8 @@ func (c *Controller) wait(ctx context.Context, w *watches) bool {
 		case <-c.kick:
 			return true
 		case <-c.addresses.Low():
+			return true
+		case <-c.kubernetes.changed:
 			return true
 		case change, open := <-w.pools:
 			if ok = open; ok {

@@ -175,7 +175,7 @@ func TestBeginRecoveryNotStarted(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(w.cfg.Dir, "multipool.json"), []byte("{"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	c, err := multipool.New(w.cfg, w.backend, newPlain().Allocator, new(machine).clock, w.log)
+	c, err := multipool.New(w.cfg, w.backend, nil, newPlain().Allocator, new(machine).clock, w.log)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -21,7 +21,7 @@ func TestManyPodsAtOnce(t *testing.T) {
 		cfg := w.cfg
 		cfg.Node, cfg.Dir, cfg.PreAllocate = "one", t.TempDir(), 0
 		a := allocator.New(nil)
-		c, err := multipool.New(cfg, b, a, boottime.Now, w.log)
+		c, err := multipool.New(cfg, b, nil, a, boottime.Now, w.log)
 		if err == nil {
 			err = c.Start()
 		}

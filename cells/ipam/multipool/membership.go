@@ -20,6 +20,7 @@ type membership struct {
 	history    *storeHistory
 	session    *session
 	reconciler *reconciler
+	kubernetes *kubernetesNode
 	log        *slog.Logger
 }
 
@@ -96,7 +97,9 @@ func (m *membership) nodeMissing(ctx context.Context) error {
 	case slices.Contains(info.Removed, ck.Node.Key):
 		return m.startNewIncarnation("an administrator has deleted the node")
 	case !ck.Registered:
-		return nil
+		return m.kubernetes.claimable()
+	case m.kubernetes.createdAgain():
+		return m.startNewIncarnation("its Kubernetes Node was created again, and the node's record is gone")
 	}
 	return errors.Join(m.history.reportLost(ctx, "the record of node "+ck.Node.String()+" is gone"), m.blocks.releaseAfterBoot("the node's record is gone"))
 }
@@ -107,17 +110,27 @@ func (m *membership) register(ctx context.Context, read *cluster.Node) (err erro
 	ck := m.checkpoint
 	var n cluster.Node
 	if read == nil {
-		n, err = m.backend.Nodes.Create(ctx, cluster.Node{ID: ck.Node, State: cluster.NodeActive, MachineID: m.checkpoint.machine, Created: time.Now().UTC()})
+		n, err = m.backend.Nodes.Create(ctx, cluster.Node{
+			ID: ck.Node, State: cluster.NodeActive, MachineID: m.checkpoint.machine, Created: time.Now().UTC(), NodeUID: m.kubernetes.uid,
+		})
 	} else {
 		n = *read
 	}
-	if err == nil && !n.Deleting && !m.checkpoint.rebooted && n.MachineID != m.checkpoint.machine { // it is the machine that it was
-		n.MachineID = m.checkpoint.machine
-		_, err = m.backend.Nodes.Update(ctx, n)
+	next := n
+	if !m.checkpoint.rebooted { // it is the machine that it was
+		next.MachineID = m.checkpoint.machine
+	}
+	if m.kubernetes.created() {
+		next.NodeUID = m.kubernetes.uid
+	}
+	if err == nil && !n.Deleting && next != n {
+		_, err = m.backend.Nodes.Update(ctx, next)
 	}
 	if err != nil {
 		return fmt.Errorf("register node %s: %w", ck.Node, err)
 	}
+	ck.changed = ck.changed || ck.NodeUID != next.NodeUID
+	ck.NodeUID = next.NodeUID
 	if !ck.Registered {
 		m.reconciler.unknownDue = true // the checkpoint may have been lost
 		ck.Registered = true

@@ -35,7 +35,7 @@ const (
 // trouble has something happen to a machine again and again, until it is calm.
 func (w *randomWorld) trouble(n *troubled) {
 	kinds := []func(*troubled){
-		w.cut, w.cut, w.cut, w.restart, w.restart, w.rebootOne, w.rebootOne, w.pauseCalls, w.pauseAll, w.jump, w.replace, w.copyDisk, w.lose,
+		w.cut, w.cut, w.cut, w.restart, w.restart, w.rebootOne, w.rebootOne, w.pauseCalls, w.pauseAll, w.jump, w.replace, w.copyDisk, w.lose, w.recreateNode,
 	}
 	for !w.Failed() && w.reach(w.count()+n.rng.IntN(1500), func() {}) {
 		kinds[n.rng.IntN(len(kinds))](n)
@@ -95,6 +95,17 @@ func (w *randomWorld) jump(n *troubled) {
 	d := time.Duration(n.rng.Int64N(int64(2 * time.Hour)))
 	w.note("the clock of %s jumps by %s", n.machine.name, d)
 	n.machine.ahead.Add(int64(d))
+}
+
+// recreateNode deletes the Node of the machine, and creates it again.
+func (w *randomWorld) recreateNode(n *troubled) {
+	n.mu.RLock()
+	node := n.machine.kubernetes
+	n.mu.RUnlock()
+	w.note("the Node of %s is deleted", n.machine.name)
+	node.delete()
+	n.pause(300)
+	node.create(fmt.Sprint("node-", n.rng.Uint64()))
 }
 
 // replace gives the name to another machine. The old one keeps its pods.

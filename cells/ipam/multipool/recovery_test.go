@@ -13,6 +13,7 @@ import (
 	"porin.dev/porin/cells/cluster/admin"
 	"porin.dev/porin/cells/cluster/clustertest"
 	"porin.dev/porin/cells/ipam/multipool"
+	"porin.dev/porin/cells/kubernetes/records/recordstest"
 )
 
 func newStrict(t *testing.T) *clustertest.Strict {
@@ -261,4 +262,44 @@ func TestRestoreReleasedClaim(t *testing.T) {
 	w.wait("the recovery has begun", w.recovering)
 	one.network.Heal()
 	w.endRecovery()
+}
+
+// TestRestoreBumpedRevisions restores a store so that versions go on above all earlier ones, before a claim of a node, and before a start of its
+// agent: the node notices.
+func TestRestoreBumpedRevisions(t *testing.T) {
+	for name, after := range map[string]func(w *world, m *machine){
+		"claim": func(w *world, m *machine) {
+			before := len(w.blocks())
+			for len(w.blocks()) == before {
+				w.mustAllocate(m)
+			}
+		},
+		"session": func(w *world, m *machine) {
+			w.stop(m)
+			w.start(m)
+			w.wait("it has begun another session", func() bool { return m.controller.Status().Connected })
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			server, b := recordstest.Start(t)
+			w := newWorld(t, b)
+			w.cfg.PreAllocate = 0
+			w.pool("default", 28, "10.0.0.0/24")
+			one := w.machine("one", 1)
+			w.mustAllocate(one)
+			w.stop(one)
+			w.start(one)
+			w.wait("it has begun a session", func() bool { return one.controller.Status().Connected })
+			backup := server.Backup()
+			after(w, one)
+			before := claims(w.blocks())
+			w.neverRecovered()
+			server.Restore(backup, 1000)
+			w.endRecovery()
+			if now := claims(w.blocks()); !slices.Equal(now, before) {
+				t.Errorf("claims %v, before the restore %v", now, before)
+			}
+			w.mustAllocate(one)
+		})
+	}
 }

@@ -46,7 +46,7 @@ func (r *reserver) boot(name string) (*allocator.Source, *multipool.Controller) 
 			r.Fatal(err)
 		}
 	}
-	c, err := multipool.New(cfg, r.network.Backend(), a, boottime.Now, r.log)
+	c, err := multipool.New(cfg, r.network.Backend(), nil, a, boottime.Now, r.log)
 	if err == nil {
 		err = multipool.StartAs(c, name, "machine")
 	}

@@ -58,6 +58,7 @@ type machine struct {
 	boots      int
 	machineID  string
 	copied     bool
+	kubernetes *kubernetesNode
 	ahead      atomic.Int64 // of the boot clock, in nanoseconds
 }
 
@@ -112,6 +113,10 @@ func (w *world) machineOn(m *machine, seed uint64) *machine {
 	if w.gate != nil {
 		way = w.gate.Backend()
 	}
+	if m.kubernetes == nil {
+		m.kubernetes = &kubernetesNode{}
+		m.kubernetes.create("node of " + m.dir)
+	}
 	m.network, m.addresses = clustertest.NewNetwork(way, seed, w.loss, time.Millisecond), newPlain()
 	w.start(m)
 	w.Cleanup(func() {
@@ -135,7 +140,7 @@ func (w *world) start(m *machine) {
 	if m.copied { // the first machine notices, however busy the test's is
 		cfg.ContestTime = testutil.Patience
 	}
-	c, err := multipool.New(cfg, m.network.Backend(), addresses.Allocator, m.clock, w.log.With("node", m.name))
+	c, err := multipool.New(cfg, m.network.Backend(), m.kubernetes, addresses.Allocator, m.clock, w.log.With("node", m.name))
 	if err != nil {
 		w.Fatal(err)
 	}
