@@ -37,7 +37,7 @@ var mayImport = map[string][]string{
 	"cells/ipam/allocator":            {"cells/endpoint", "internal"},
 	"cells/ipam/multipool":            {"api/v1", "cells/capacity", "cells/cluster", "cells/cluster/admin", "cells/cluster/adminapi", "cells/doctor", "cells/ipam/allocator", "cells/metrics", "cells/server", "cells/supervisor", "internal"},
 	"cells/kubernetes":                {"api/v1", "cells/cluster", "cells/doctor", "cells/endpoint", "cells/endpointmanager", "cells/ipam", "cells/kubernetes/records", "cells/kubernetes/watch", "cells/metrics", "cells/policy", "cells/policy/model", "cells/server", "cells/supervisor", "internal"},
-	"cells/kubernetes/records":        {"cells/cluster", "cells/kubernetes/watch"},
+	"cells/kubernetes/records":        {"cells/cluster", "cells/kubernetes/watch", "internal/watchable"},
 	"cells/kubernetes/watch":          {},
 	"cells/store":                     {"api/v1", "cells/doctor", "cells/metrics", "cells/server", "cells/supervisor", "internal"},
 	"cells/doctor":                    {"api/v1", "cells/metrics", "cells/server", "cells/supervisor", "internal"},

@@ -144,8 +144,14 @@ func (n *OwnNode) PodCIDRs() (cidrs ipam.PodCIDRs, changed <-chan struct{}) {
 	return cidrs, changed
 }
 
-// Node implements node.Kubernetes.
-func (n *OwnNode) Node() (uid string, internalIPs []netip.Addr, changed <-chan struct{}) {
+// Node implements multipool.KubernetesNode.
+func (n *OwnNode) Node() (uid string, exists bool, labels map[string]string, changed <-chan struct{}) {
+	node, changed := n.value.Get()
+	return node.UID, node.UID != "" && !node.Deleted, node.Labels, changed
+}
+
+// Identity implements node.Kubernetes.
+func (n *OwnNode) Identity() (uid string, internalIPs []netip.Addr, changed <-chan struct{}) {
 	node, changed := n.value.Get()
 	return node.UID, node.InternalIPs, changed
 }

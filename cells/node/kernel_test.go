@@ -120,7 +120,7 @@ func TestMTUMultipath(t *testing.T) {
 // internalIPs are those of a Node.
 type internalIPs []netip.Addr
 
-func (i internalIPs) Node() (string, []netip.Addr, <-chan struct{}) { return "uid", i, nil }
+func (i internalIPs) Identity() (string, []netip.Addr, <-chan struct{}) { return "uid", i, nil }
 
 func (internalIPs) HasPodCIDR(context.Context, string, netip.Prefix) (bool, error) { return false, nil }
 

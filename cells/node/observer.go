@@ -66,7 +66,7 @@ func (o *observer) follow(ctx context.Context) error {
 		healthChanged := o.health.Changed()
 		health := o.health.Addresses()
 		tunnel, tunnelChanged := o.tunnel.Get()
-		uid, _, objectChanged := o.object.Node()
+		uid, _, objectChanged := o.object.Identity()
 		addrs, err := o.addresses()
 		if err != nil {
 			return err
@@ -102,7 +102,7 @@ func (o *observer) addresses() ([]netip.Addr, error) {
 	if len(addrs) == 2 {
 		return addrs, nil
 	}
-	_, internalIPs, _ := o.object.Node()
+	_, internalIPs, _ := o.object.Identity()
 	local, err := o.kernel.Local(internalIPs)
 	if err != nil {
 		return nil, err

@@ -273,7 +273,7 @@ func TestPublishTunnel(t *testing.T) {
 // nodeObjects are the podCIDRs of Nodes.
 type nodeObjects map[string]string
 
-func (nodeObjects) Node() (string, []netip.Addr, <-chan struct{}) { return "", nil, nil }
+func (nodeObjects) Identity() (string, []netip.Addr, <-chan struct{}) { return "", nil, nil }
 
 func (n nodeObjects) HasPodCIDR(_ context.Context, name string, cidr netip.Prefix) (bool, error) {
 	return n[name] == cidr.String(), nil

@@ -24,9 +24,9 @@ type Sources struct {
 
 // Kubernetes has the Node objects of the cluster.
 type Kubernetes interface {
-	// Node returns the UID and the InternalIPs of this node's object, the zero values before it is known, and a channel that is closed
+	// Identity returns the UID and the InternalIPs of this node's object, the zero values before it is known, and a channel that is closed
 	// when they change.
-	Node() (uid string, internalIPs []netip.Addr, changed <-chan struct{})
+	Identity() (uid string, internalIPs []netip.Addr, changed <-chan struct{})
 	// HasPodCIDR reports whether there is a Node of that name with that podCIDR. It asks the API server.
 	HasPodCIDR(ctx context.Context, name string, cidr netip.Prefix) (bool, error)
 }
@@ -34,7 +34,7 @@ type Kubernetes interface {
 // noKubernetes has no Node objects.
 type noKubernetes struct{}
 
-func (noKubernetes) Node() (string, []netip.Addr, <-chan struct{}) { return "", nil, nil }
+func (noKubernetes) Identity() (string, []netip.Addr, <-chan struct{}) { return "", nil, nil }
 
 func (noKubernetes) HasPodCIDR(context.Context, string, netip.Prefix) (bool, error) {
 	return false, nil

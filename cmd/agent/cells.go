@@ -114,7 +114,7 @@ func multiPool(cfg Config) fx.Option {
 	if cfg.IPAM.Mode != ipam.ModeMultiPool {
 		return fx.Options(nodeCIDRs(cfg), server.Provide(func() noPools { return noPools{cfg.IPAM.Mode, cfg.hasStore()} }))
 	}
-	return fx.Options(multipool.Module(cfg.multiPool()), leftOut[multipool.KubernetesNode]())
+	return multipool.Module(cfg.multiPool())
 }
 
 // nodeCIDRs is what mode pod-cidr needs when the node's object has the prefixes.
@@ -128,9 +128,9 @@ func nodeCIDRs(cfg Config) fx.Option {
 // kubernetesAPI reads the API server, if there is one.
 func kubernetesAPI(cfg Config) fx.Option {
 	if !cfg.Kubernetes.Enabled() {
-		return leftOut[node.Kubernetes]()
+		return fx.Options(leftOut[node.Kubernetes](), leftOut[multipool.KubernetesNode]())
 	}
-	return fx.Options(kubernetes.Module(cfg.kubernetes(), cfg.NodeName), fx.Provide(func(n *kubernetes.OwnNode) node.Kubernetes { return n }), fx.Provide(func(n *node.Node) kubernetes.Nodes { return peersOf{n.Peers()}.names }))
+	return fx.Options(kubernetes.Module(cfg.kubernetes(), cfg.NodeName), fx.Provide(func(n *kubernetes.OwnNode) (node.Kubernetes, multipool.KubernetesNode) { return n, n }), fx.Provide(func(n *node.Node) kubernetes.Nodes { return peersOf{n.Peers()}.names }))
 }
 
 // clusterStore is what nodes share: multi-pool needs it, and other nodes than this one do.

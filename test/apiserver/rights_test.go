@@ -122,7 +122,7 @@ func TestRights(t *testing.T) {
 		t.Error("a pod that is not at the API server is attached")
 	}
 
-	wait("create /events") // of two nodes, the other one might write it
+	wait("create /events")                                                                                         // of two nodes, the other one might write it
 	err = create(t.Context(), n.admin, "porinnetworks", object("PorinNetwork", "node2.aaaaaaaaaa", map[string]any{ // of a block of this node: whose podCIDR is it?
 		"node": id("node2", "aaaaaaaaaa"), "agent": "a", "addresses": []any{"192.0.2.222"}, "routing": "native", "blocks": []any{"10.0.0.0/12"},
 	}))

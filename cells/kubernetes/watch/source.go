@@ -42,7 +42,7 @@ type Stream[T any] interface {
 // Source reads one kind from the API server. Calls end with their context. Answers with an error are errors of
 // k8s.io/apimachinery/pkg/api/errors.
 type Source[T any] interface {
-	// List takes a field selector besides that of the source.
+	// List combines the field selector with its own.
 	List(ctx context.Context, options metav1.ListOptions) (Page[T], error)
 	Watch(ctx context.Context, options metav1.ListOptions) (Stream[T], error)
 }
