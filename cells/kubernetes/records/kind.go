@@ -193,7 +193,11 @@ func (k kind[T]) page(ctx context.Context, fields, next string) (watch.Page[reco
 func call(ctx context.Context, request *rest.Request) ([]byte, error) {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
-	return request.MaxRetries(0).Do(ctx).Raw()
+	result := request.MaxRetries(0).Do(ctx)
+	if err := result.Error(); err != nil { // Raw's error lacks the server's reason
+		return nil, err
+	}
+	return result.Raw()
 }
 
 // translate gives the errors of the API server the names that package cluster has for them.

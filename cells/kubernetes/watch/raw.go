@@ -31,7 +31,11 @@ func (s Raw[T]) request(options metav1.ListOptions) *rest.Request {
 
 // List implements [Source].
 func (s Raw[T]) List(ctx context.Context, options metav1.ListOptions) (page Page[T], err error) {
-	data, err := s.request(options).Do(ctx).Raw()
+	result := s.request(options).Do(ctx)
+	if err := result.Error(); err != nil { // Raw's error lacks the server's reason
+		return page, err
+	}
+	data, err := result.Raw()
 	if err != nil {
 		return page, err
 	}
