@@ -44,6 +44,8 @@ func commands() []command {
 		{name: "node peers", short: "list the other nodes, and how this one reaches their pods", run: nodePeers, long: aboutPeers},
 		{name: "node delete", args: "NAME", short: "delete a node, so that others can claim its blocks", flags: administrator(nodeDeleteFlags),
 			arguments: nodeNames, run: nodeDelete, long: aboutNodeDelete, unbounded: func(*session) bool { return true }},
+		{name: "node gc", short: "delete the records of nodes whose Kubernetes Node is gone", flags: administrator(nodeGCFlags),
+			run: nodeGC, long: aboutNodeGC, unbounded: func(*session) bool { return true }},
 		{name: "node reset", args: "NAME", short: "end the contest of two machines for one node's key", flags: administrator(incarnationFlag),
 			arguments: nodeNames, run: nodeReset, long: aboutNodeReset},
 		{name: "pool list", short: "list the pools of the cluster, and how full they are", flags: administrator(nil), run: poolList, long: aboutPoolUse},

@@ -91,6 +91,15 @@ It is refused while another node uses addresses of its blocks, as the machine it
 those pods, or begin a recovery, in which no other node can claim the blocks, and delete the node then.
 Its blocks are free at once; the command ends after the longest quarantine of their pools, and deletes claims that arrived late.`
 
+const aboutNodeGC = `It works at the API server (--store kubernetes), in a pod without --kubeconfig with the pod's service account. It makes two rounds
+with --wait between them, and deletes as "porin node delete --machine-is-off" does what both find to be gone, unless records of the
+node have changed meanwhile: a node is gone when the API server has no Node with its name and UID.
+While there is no Node of the name, the records stay as long as a pod is bound to it. When the Node was created again, they stay
+until an agent has written the new UID under another key. An agent that goes on under the same key writes it to these records.
+Records without a UID are judged by the name alone. In a recovery nothing is deleted.
+Delete a Node only when its machine is off, or its pods have ended: their addresses are given to others.
+The exit code is 1 when a node could not be deleted.`
+
 const aboutNodeReset = `Two machines have one key when a disk was copied. Neither gives out addresses then. Remove the file node-key in the
 --store-dir of the copy and restart its agent; then reset the node, so that the other one goes on.`
 

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
 
 	"github.com/go-chi/chi/v5"
@@ -51,6 +52,9 @@ func (s *session) connect() (disconnect func(), err error) {
 func (s *session) apiServer() (*kubernetes.Client, cluster.Backend, error) {
 	c, err := kubernetes.NewClient(kubernetes.Config{Mode: kubernetes.ModeAuto, Kubeconfig: s.kubeconfig, Context: s.kubeContext})
 	if err != nil {
+		if s.kubeconfig == "" {
+			err = fmt.Errorf("want --kubeconfig: %w", err)
+		}
 		return nil, cluster.Backend{}, usageError{err.Error()}
 	}
 	b, err := kubernetes.NewBackend(c, slog.New(slog.DiscardHandler))

@@ -92,7 +92,7 @@ func TestKubeconfigFaults(t *testing.T) {
 		}
 		return nil
 	})
-	a.says(exitFailure, "create a PorinPool", "pool", "create", "blue", "--prefix=10.64.0.0/24")
+	a.says(exitFailure, "create a PorinPool: fault of the test", "pool", "create", "blue", "--prefix=10.64.0.0/24")
 	wait := make(chan struct{})
 	a.server.Fault(func(kubernetestest.Request) *kubernetestest.Fault { return &kubernetestest.Fault{Wait: wait} })
 	a.says(exitUnreachable, "wait for the API server", "pool", "list", "--timeout=100ms")
@@ -101,4 +101,20 @@ func TestKubeconfigFaults(t *testing.T) {
 	a.says(exitUsage, "/none", "pool", "list")
 	a.kubeconfig = ""
 	a.says(exitUsage, "--context: want --kubeconfig", "pool", "list", "--context=other")
+}
+
+// TestNodeGC: the command prints what it deletes and why. Without a kubeconfig it wants one, unless it runs in a pod.
+func TestNodeGC(t *testing.T) {
+	a := newAdministrator(t)
+	if _, err := a.Nodes.Create(t.Context(), cluster.Node{ID: cluster.NodeID{Name: "one", Key: "aaaaaaaaaa"}, State: cluster.NodeActive, Created: noon}); err != nil {
+		t.Fatal(err)
+	}
+	a.says(exitUsage, "--wait", "node", "gc", "--wait=-1s")
+	a.says(exitOK, "would be deleted  there is no Node one", "node", "gc", "--wait=0s", "--dry-run")
+	a.says(exitOK, `"outcome": "deleted"`, "node", "gc", "--wait=0s", "-o=json")
+	a.says(exitOK, "[]", "node", "gc", "-o=json") // nothing to wait for
+	a.server.Fault(func(r kubernetestest.Request) *kubernetestest.Fault { return &kubernetestest.Fault{Code: 500} })
+	a.says(exitFailure, "read", "node", "gc", "--wait=0s")
+	a.kubeconfig = ""
+	a.says(exitUsage, "want --kubeconfig", "node", "gc")
 }

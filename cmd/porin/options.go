@@ -52,7 +52,7 @@ type options struct {
 	repair      bool     // doctor, ipam check
 	failing     bool     // health
 	valid       []string // gc; nil when it is not given
-	dryRun      bool     // gc, policy apply
+	dryRun      bool     // gc, node gc, policy apply
 	follow      bool     // events, monitor
 	since       uint64   // events, monitor
 	bpfRoot     string   // bpf
@@ -78,7 +78,8 @@ type options struct {
 	end          bool   // ipam recover
 	force        bool   // ipam recover
 
-	kubeconfig, kubeContext string // administrator
+	kubeconfig, kubeContext string        // administrator
+	wait                    time.Duration // node gc
 }
 
 func networkFlag(fs *pflag.FlagSet, o *options) {
@@ -134,6 +135,11 @@ func incarnationFlag(fs *pflag.FlagSet, o *options) {
 func nodeDeleteFlags(fs *pflag.FlagSet, o *options) {
 	incarnationFlag(fs, o)
 	fs.BoolVar(&o.machineIsOff, "machine-is-off", false, "the machine is off and will not come back")
+}
+
+func nodeGCFlags(fs *pflag.FlagSet, o *options) {
+	fs.DurationVar(&o.wait, "wait", 10*time.Minute, "`time` between the two rounds")
+	fs.BoolVar(&o.dryRun, "dry-run", false, "only show what would be deleted")
 }
 
 func recoverFlags(fs *pflag.FlagSet, o *options) {

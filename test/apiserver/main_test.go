@@ -23,7 +23,7 @@ func newCluster(t *testing.T, server *apiserver.Server) *cluster {
 	t.Helper()
 	c := &cluster{server, server.Admin()}
 	t.Cleanup(c.admin.Close)
-	for _, file := range []string{"crds.yaml", "agent-role.yaml", "admission.yaml"} {
+	for _, file := range []string{"crds.yaml", "agent-role.yaml", "admission.yaml", "node-gc.yaml"} {
 		c.admin.ApplyFile(t, filepath.Join("..", "..", "deploy", "kubernetes", file))
 	}
 	return c

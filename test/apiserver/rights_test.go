@@ -46,10 +46,10 @@ spec:
 	}
 }
 
-// agentRole are the rights of the agent's ClusterRole, as VERB GROUP/RESOURCE.
-func agentRole(t *testing.T) map[string]bool {
+// roleOf are the rights of the ClusterRole in a file of deploy/kubernetes, as VERB GROUP/RESOURCE.
+func roleOf(t *testing.T, file string) map[string]bool {
 	t.Helper()
-	text, err := os.ReadFile(filepath.Join("..", "..", "deploy", "kubernetes", "agent-role.yaml"))
+	text, err := os.ReadFile(filepath.Join("..", "..", "deploy", "kubernetes", file))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -141,7 +141,7 @@ func TestRights(t *testing.T) {
 	n.eachRecord("porinnodes", func(record map[string]any) { n.admin.Delete(t, pathOf("porinnodes", record)) })
 	wait("update porin.dev/porinclusters") // the mark of a recovery
 
-	rights := agentRole(t)
+	rights := roleOf(t, "agent-role.yaml")
 	testutil.Eventually(t, func() error {
 		unused := maps.Clone(rights)
 		for _, request := range n.Requests(t) {

@@ -39,7 +39,7 @@ spec: {nodeName: %[1]s, serviceAccountName: %[3]s, hostNetwork: true, containers
 	if server == "" {
 		server = s.URL
 	}
-	a.Token = s.newToken(t, admin, node)
+	a.Token = s.newToken(t, admin, AgentAccount, map[string]any{"apiVersion": "v1", "kind": "Pod", "name": "agent-" + node})
 	if err := os.WriteFile(a.token, []byte(a.Token), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -69,13 +69,26 @@ users: [{name: test, user: {%s}}]
 	}
 }
 
-// newToken is a TokenRequest, as the kubelet makes it for a pod.
-func (s *Server) newToken(t testing.TB, admin *Client, node string) string {
+// AccountKubeconfig is the file of a kubeconfig for a service account of Porin's namespace, which the test has created.
+func (s *Server) AccountKubeconfig(t testing.TB, account string) string {
 	t.Helper()
+	admin := s.Admin()
+	defer admin.Close()
+	path := s.file(account + ".kubeconfig")
+	s.writeKubeconfig(t, path, s.URL, "token: "+s.newToken(t, admin, account, nil))
+	return path
+}
+
+// newToken is a TokenRequest, as the kubelet makes it for a pod, or, without an object, kubectl create token.
+func (s *Server) newToken(t testing.TB, admin *Client, account string, boundTo map[string]any) string {
+	t.Helper()
+	spec := map[string]any{}
+	if boundTo != nil {
+		spec["boundObjectRef"] = boundTo
+	}
 	var answer struct{ Status struct{ Token string } }
-	err := admin.Do(t.Context(), http.MethodPost, "/api/v1/namespaces/"+AgentNamespace+"/serviceaccounts/"+AgentAccount+"/token", map[string]any{
-		"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest",
-		"spec": map[string]any{"boundObjectRef": map[string]any{"apiVersion": "v1", "kind": "Pod", "name": "agent-" + node}},
+	err := admin.Do(t.Context(), http.MethodPost, "/api/v1/namespaces/"+AgentNamespace+"/serviceaccounts/"+account+"/token", map[string]any{
+		"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": spec,
 	}, &answer)
 	if err != nil {
 		t.Fatal(err)

@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// Request is a request of an agent, and its answer.
+// Request is a request of a service account of Porin, and its answer.
 type Request struct {
 	Verb, Group, Resource, Subresource string
 	Code                               int
@@ -15,6 +15,12 @@ type Request struct {
 
 // Requests returns what agents have asked for, also what was refused.
 func (s *Server) Requests(t testing.TB) (list []Request) {
+	t.Helper()
+	return s.RequestsOf(t, AgentAccount)
+}
+
+// RequestsOf is Requests for another service account of Porin's namespace.
+func (s *Server) RequestsOf(t testing.TB, account string) (list []Request) {
 	t.Helper()
 	text, err := os.ReadFile(s.file("audit.log"))
 	if err != nil {
@@ -34,7 +40,7 @@ func (s *Server) Requests(t testing.TB) (list []Request) {
 		if err := json.Unmarshal(line, &event); err != nil {
 			t.Fatal(err)
 		}
-		if event.User.Username == "system:serviceaccount:"+AgentNamespace+":"+AgentAccount && event.Stage != "RequestReceived" {
+		if event.User.Username == "system:serviceaccount:"+AgentNamespace+":"+account && event.Stage != "RequestReceived" {
 			o := event.ObjectRef
 			list = append(list, Request{event.Verb, o.APIGroup, o.Resource, o.Subresource, event.ResponseStatus.Code})
 		}
