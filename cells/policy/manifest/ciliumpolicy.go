@@ -130,9 +130,11 @@ func (f *faults) ciliumSpec(path *field.Path, id model.PolicyID, spec ciliumSpec
 	policy := model.Policy{ID: id, Tier: model.TierNetworkPolicy}
 	f.refuse(path.Child("nodeSelector"), spec.NodeSelector, "policies are for pods, not for nodes")
 	f.refuse(path.Child("log"), spec.Log, "not supported")
-	if spec.EndpointSelector == nil {
+	switch {
+	case spec.EndpointSelector == nil && present(spec.NodeSelector): // reported
+	case spec.EndpointSelector == nil:
 		f.add(field.Required(path.Child("endpointSelector"), "an empty one selects all pods"))
-	} else {
+	default:
 		policy.Subject = f.ciliumSubject(path.Child("endpointSelector"), *spec.EndpointSelector, policy.ID.Namespace)
 	}
 	policy.Ingress, policy.IngressOpen = f.ciliumPart(path, policy.ID.Namespace, model.Ingress, spec.Ingress, spec.IngressDeny, spec.EnableDefaultDeny.Ingress)
@@ -140,9 +142,11 @@ func (f *faults) ciliumSpec(path *field.Path, id model.PolicyID, spec ciliumSpec
 	return policy
 }
 
+func present(value json.RawMessage) bool { return value != nil && string(value) != "null" }
+
 // refuse reports a field that is there.
 func (f *faults) refuse(path *field.Path, value json.RawMessage, reason string) {
-	if value != nil && string(value) != "null" {
+	if present(value) {
 		f.add(field.Forbidden(path, reason))
 	}
 }
@@ -233,8 +237,10 @@ func (f *faults) refuseInRule(path *field.Path, d model.Direction, action model.
 		if action == model.Deny && p.Rules != nil {
 			f.add(field.Forbidden(at.Child("rules"), "not in rules that deny"))
 		}
-		f.refuseAll(at, notSupported, refused{"terminatingTLS", p.TerminatingTLS}, refused{"originatingTLS", p.OriginatingTLS},
-			refused{"serverNames", p.ServerNames}, refused{"listener", p.Listener})
+		if f.refuse(at.Child("terminatingTLS"), p.TerminatingTLS, notSupported); !present(p.TerminatingTLS) { // inspection has both
+			f.refuse(at.Child("originatingTLS"), p.OriginatingTLS, notSupported)
+		}
+		f.refuseAll(at, notSupported, refused{"serverNames", p.ServerNames}, refused{"listener", p.Listener})
 	}
 	wrong := []string{"fromEndpoints", "fromCIDR", "fromCIDRSet", "fromEntities"}
 	if d == model.Ingress {

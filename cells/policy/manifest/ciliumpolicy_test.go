@@ -7,6 +7,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
+	"sigs.k8s.io/yaml"
 
 	"porin.dev/porin/cells/policy/manifest"
 	"porin.dev/porin/cells/policy/model"
@@ -234,6 +235,23 @@ func TestCiliumOneFault(t *testing.T) {
 		_, err := manifest.Read([]byte(ciliumHead + "  endpointSelector: {}\n  ingress: [{" + body + "}]\n"))
 		if err == nil || strings.Contains(err.Error(), "\n") {
 			t.Errorf("%s: %v, want one fault", body, err)
+		}
+	}
+}
+
+// TestCiliumRefusedOnce: what people have in their policies and is not supported gives one fault, which names the field.
+func TestCiliumRefusedOnce(t *testing.T) {
+	for text, want := range map[string]string{
+		"{nodeSelector: {}, ingress: [{}]}": "spec.nodeSelector",
+		"{endpointSelector: {}, egress: [{toPorts: [{ports: [{port: '443'}], terminatingTLS: {}, originatingTLS: {}}]}]}": "spec.egress[0].toPorts[0].terminatingTLS",
+		"{endpointSelector: {}, egress: [{toPorts: [{ports: [{port: '443'}], originatingTLS: {}}]}]}":                     "spec.egress[0].toPorts[0].originatingTLS",
+	} {
+		data, err := yaml.YAMLToJSON([]byte("apiVersion: cilium.io/v2\nkind: CiliumNetworkPolicy\nmetadata: {name: a}\nspec: " + text + "\n"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, faults := manifest.ReadObject(data); len(faults) != 1 || !strings.HasPrefix(faults[0].Error(), want+":") {
+			t.Errorf("%s: faults %q, want one of %s", text, faults, want)
 		}
 	}
 }
