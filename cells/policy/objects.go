@@ -17,7 +17,7 @@ type object struct {
 	faults []error // parts that are not known here: the policy denies what they may deny
 }
 
-// largeWeight is from which weight on it is tried beside the queue whether a policy fits: to find out in the queue would keep all changes waiting.
+// largeWeight is the weight above which a policy is test-compiled outside the queue. In the queue it would delay all other changes.
 const largeWeight = 1000
 
 // batchWeight is how much the queue compiles at once of policies of the API: that takes about 50 ms.
@@ -119,7 +119,7 @@ func (p *Policies) changeObjects(ctx context.Context, set []object, remove []mod
 	}
 }
 
-// collect has the queue take the policies in batches, in their order: an ADD waits for one batch at the most. It expects the turn.
+// collect has the queue take the policies in batches, in their order: an ADD waits for one batch at the most, as the next one lets it go first. It expects the turn.
 func (p *Policies) collect(ctx context.Context, all update) {
 	var batch update
 	for _, id := range all.policies.keys {
@@ -133,12 +133,11 @@ func (p *Policies) collect(ctx context.Context, all update) {
 			p.collected += weight(*policy)
 		}
 		if p.collected >= batchWeight && p.queue.isOpen() {
-			p.queue.collect(batch)
-			_ = p.queue.set(ctx, update{}) // waits for the write; the queue repeats and reports a write that fails
+			_ = p.queue.wait(ctx, p.queue.collectPolicies(batch)) // the queue repeats and reports a write that fails
 			batch, p.collected = update{}, 0
 		}
 	}
-	p.queue.collect(batch)
+	p.queue.collectPolicies(batch)
 }
 
 // Fault is a policy of the Kubernetes API that is not in force as it is written.

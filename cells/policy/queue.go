@@ -51,7 +51,9 @@ type request struct {
 	anew bool
 	// collected says that nobody waits for it.
 	collected bool
-	done      chan error // with room for one
+	// yields says that an ADD goes before it, once: it has policies of the API alone.
+	yields bool
+	done   chan error // with room for one
 }
 
 // NewQueue returns a queue that is not started. A nil enforcer writes nothing, without a proxy policies have no layer 7 rules, and without names those that are learned
@@ -211,6 +213,13 @@ func (q *Queue) collect(u update) {
 	q.task.Trigger()
 }
 
+// collectPolicies is collect for a batch of policies of the API, which takes a while to compile: an ADD that waits goes first.
+func (q *Queue) collectPolicies(u update) *request {
+	r := q.push(&request{update: u, collected: true, yields: true})
+	q.task.Trigger()
+	return r
+}
+
 func (q *Queue) push(r *request) *request {
 	r.done = make(chan error, 1)
 	q.mu.Lock()
@@ -235,12 +244,26 @@ func (q *Queue) takeCollected() (collected []*request) {
 	return collected
 }
 
+// take takes the requests that wait. Those that yield stay for the next round if an ADD waits.
 func (q *Queue) take() []*request {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	waiting := q.waiting
 	q.waiting = nil
-	return waiting
+	if !slices.ContainsFunc(waiting, func(r *request) bool { return !r.collected && len(r.endpoints.keys) > 0 }) {
+		return waiting
+	}
+	var now []*request
+	for _, r := range waiting {
+		if !r.yields {
+			now = append(now, r)
+			continue
+		}
+		r.yields = false // the next time it goes with the others
+		q.waiting = append(q.waiting, r)
+		q.task.Trigger()
+	}
+	return now
 }
 
 // round writes what waits, and what is left of before. Its error is that something is left: the task runs it again. Before the queue is open,

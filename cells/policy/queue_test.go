@@ -292,3 +292,22 @@ func TestTakeCollected(t *testing.T) {
 		t.Errorf("%d requests taken, %d left, want the one that nobody waits for taken", len(taken), len(q.waiting))
 	}
 }
+
+// TestTakeYields: a batch of policies lets an ADD go first that waits beside it, but only once.
+func TestTakeYields(t *testing.T) {
+	q := NewQueue(engine.Config{}, newFakeKernel(), nil, nil, quiet)
+	batch := q.collectPolicies(update{})
+	add := q.push(&request{update: setEndpoint(desiredEndpoint{})})
+	if taken := q.take(); !slices.Equal(taken, []*request{add}) {
+		t.Errorf("%d requests taken, want the other one alone", len(taken))
+	}
+	another := q.push(&request{update: setEndpoint(desiredEndpoint{})})
+	if taken := q.take(); !slices.Equal(taken, []*request{batch, another}) {
+		t.Errorf("%d requests taken, want the batch and the other one", len(taken))
+	}
+	alone := q.collectPolicies(update{})
+	flush := q.push(&request{})
+	if taken := q.take(); !slices.Equal(taken, []*request{alone, flush}) || len(q.take()) > 0 {
+		t.Errorf("%d requests taken, want the batch and the flush", len(taken))
+	}
+}
