@@ -28,6 +28,7 @@ type ReferenceSink interface {
 	FollowReferences()
 	References() (all []model.Reference, changed <-chan struct{})
 	Resolve(ctx context.Context, reference model.Reference, to model.Resolution) error
+	PruneReferences(ctx context.Context, followed []model.Reference) error
 }
 
 // cidrGroups are watched while their CRD is there.
@@ -105,6 +106,9 @@ func (r *referenceWatch) run(ctx context.Context) error {
 				defer cancel()
 				r.follow(watching, reference)
 			})
+		}
+		if err := r.sink.PruneReferences(ctx, wanted); err != nil && ctx.Err() == nil {
+			return err
 		}
 		select {
 		case <-changed:

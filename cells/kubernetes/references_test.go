@@ -45,6 +45,13 @@ func (s *referenceSink) Resolve(_ context.Context, reference model.Reference, to
 	return nil
 }
 
+func (s *referenceSink) PruneReferences(_ context.Context, followed []model.Reference) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	maps.DeleteFunc(s.resolved, func(r model.Reference, _ model.Resolution) bool { return !slices.Contains(followed, r) })
+	return nil
+}
+
 func (s *referenceSink) want(references ...model.Reference) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

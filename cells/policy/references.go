@@ -88,8 +88,35 @@ func (r *References) set(reference model.Reference, to model.Resolution) (users 
 	return slices.Collect(maps.Keys(r.users[reference])), true
 }
 
-// use records the references of a policy in force, or with nil that it is not any more. It returns the references that no policy has now.
-func (r *References) use(id model.PolicyID, policy *model.Policy) (unused []model.Reference) {
+// PruneReferences deletes the resolutions that no policy uses, unless the caller follows their references: it would not resolve them again
+// for a policy that takes over a reference.
+func (p *Policies) PruneReferences(ctx context.Context, followed []model.Reference) error {
+	if err := p.begin(ctx); err != nil {
+		return err
+	}
+	defer p.end()
+	for _, unused := range p.references.prune(followed) {
+		if err := p.store.resolve(unused, nil); err != nil {
+			p.log.Warn("what a policy has named stays on the disk", "reference", unused.String(), "error", err)
+		}
+	}
+	return nil
+}
+
+func (r *References) prune(followed []model.Reference) (unused []model.Reference) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for reference := range r.resolved {
+		if r.users[reference] == nil && !slices.Contains(followed, reference) {
+			delete(r.resolved, reference)
+			unused = append(unused, reference)
+		}
+	}
+	return unused
+}
+
+// use records the references of a policy in force, or with nil that it is not any more.
+func (r *References) use(id model.PolicyID, policy *model.Policy) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	present := map[model.Reference]bool{}
@@ -113,15 +140,12 @@ func (r *References) use(id model.PolicyID, policy *model.Policy) (unused []mode
 		}
 		if len(users) == 0 {
 			delete(r.users, reference)
-			delete(r.resolved, reference)
-			unused = append(unused, reference)
 		}
 	}
 	if added || len(r.users) != before {
 		close(r.changed)
 		r.changed = make(chan struct{})
 	}
-	return unused
 }
 
 // resolve returns the policies of an object's specifications, with what their references select in their place.
@@ -225,11 +249,7 @@ func namedIn(policy model.Policy) func(yield func(model.Named) bool) {
 
 // inForceLocked has the update set a policy, or with nil remove it. It expects the turn and p.mu.
 func (p *Policies) inForceLocked(u *update, id model.PolicyID, policy *model.Policy) {
-	for _, unused := range p.references.use(id, policy) {
-		if err := p.store.resolve(unused, nil); err != nil {
-			p.log.Warn("what a policy has named stays on the disk", "reference", unused.String(), "error", err)
-		}
-	}
+	p.references.use(id, policy)
 	before, now := p.parts[id], 0
 	if policy != nil {
 		for _, part := range p.references.resolve(*policy) {

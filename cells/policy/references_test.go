@@ -1,6 +1,7 @@
 package policy
 
 import (
+	"errors"
 	"net/netip"
 	"strings"
 	"testing"
@@ -79,13 +80,22 @@ func TestReferences(t *testing.T) {
 	}
 	n.flush(t)
 	wants("after a restart", false, true)
-	if err := n.policies.RemoveObject(t.Context(), model.PolicyID{Kind: model.KindCiliumNetworkPolicy, Namespace: "default", Name: "n"}); err != nil {
-		t.Fatal(err)
+	followed, _ := n.policies.References()
+	remove := func(followed []model.Reference) {
+		t.Helper()
+		id := model.PolicyID{Kind: model.KindCiliumNetworkPolicy, Namespace: "default", Name: "n"}
+		if err := errors.Join(n.policies.RemoveObject(t.Context(), id), n.policies.PruneReferences(t.Context(), followed)); err != nil {
+			t.Fatal(err)
+		}
+		n.flush(t)
+		if references, _ := n.policies.References(); len(references) > 0 {
+			t.Errorf("references %v of no policy", references)
+		}
 	}
-	n.flush(t)
-	if references, _ := n.policies.References(); len(references) > 0 {
-		t.Errorf("references %v of no policy", references)
-	}
+	remove(followed)
+	set(toService)
+	wants("accept, known from the policy before", true, false)
+	remove(nil)
 	set(toService)
 	wants("accept, not known any more", false, false)
 }
