@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"net/netip"
 	"time"
 
@@ -187,7 +188,7 @@ func (p *Peers) applyMore(ctx context.Context, networks <-chan cluster.Change[cl
 	}
 }
 
-// useCache has what the store had told a previous agent count until it answers.
+// useCache publishes the cached records until the store answers.
 func (p *Peers) useCache() {
 	networks, origin, asOf := p.cache.Networks()
 	p.storeAway, p.from, p.asOf = true, origin, asOf
@@ -264,51 +265,62 @@ func (p *Peers) publish(ctx context.Context, self Self) {
 // maxClaims bounds how many claims are read for one change.
 const maxClaims = 100
 
-// expireClaims has owners be asked for again.
+// expireClaims makes readClaims ask again. Until it has an answer, the last one counts.
 func (p *Peers) expireClaims(now time.Time) {
-	for block, until := range p.conflicts {
-		if now.After(until) {
-			delete(p.conflicts, block)
-			delete(p.records.claims, block)
-		}
-	}
+	maps.DeleteFunc(p.conflicts, func(_ netip.Prefix, until time.Time) bool { return now.After(until) })
 }
 
-// readClaims reports whether it has found owners that it did not know.
-func (p *Peers) readClaims(ctx context.Context, conflicts []Conflict) (found bool) {
+// readClaims asks for the owners of blocks in conflict, and reports whether one is another than before.
+func (p *Peers) readClaims(ctx context.Context, conflicts []Conflict) (changed bool) {
 	for _, c := range conflicts[:min(len(conflicts), maxClaims)] {
 		if _, ok := p.conflicts[c.Block]; ok {
 			continue
 		}
 		p.conflicts[c.Block] = time.Now().Add(claimsPause)
 		p.log.Warn("a block of a node's record does not count", "node", c.Node.String(), "cidr", c.Block, "reason", c.Reason)
+		owner := cluster.NodeID{} // none
 		block, err := p.backend.Blocks.Get(ctx, c.Block)
-		if err == nil {
-			p.records.claims[c.Block], found = block.Owner, true
+		switch {
+		case err == nil:
+			owner = block.Owner
+		case errors.Is(err, cluster.ErrNotFound) && c.Node == IDOfName(c.Node.Name):
+			owner, err = p.readNodes(ctx, c)
+		case errors.Is(err, cluster.ErrNotFound):
+			err = nil
 		}
-		if errors.Is(err, cluster.ErrNotFound) {
-			found = p.readNodes(ctx, c) || found
+		if err != nil {
+			p.log.Warn("cannot read whose block it is; next try soon", "cidr", c.Block, "error", err)
+			continue
+		}
+		was := p.records.claims[c.Block]
+		if changed = changed || owner != was; owner == (cluster.NodeID{}) {
+			delete(p.records.claims, c.Block)
+		} else {
+			p.records.claims[c.Block] = owner
 		}
 	}
-	return found
+	return changed
 }
 
-// readNodes reports whether the loser's Node has the podCIDR, and the other Node does not. When a Node is deleted, another Node gets its
-// podCIDR, while the old record still stands.
-func (p *Peers) readNodes(ctx context.Context, c Conflict) bool {
-	has, err := p.objects.HasPodCIDR(ctx, c.Node.Name, c.Block)
-	if err == nil && has && c.With.Name != "" {
-		var other bool
-		other, err = p.objects.HasPodCIDR(ctx, c.With.Name, c.Block)
-		has = !other
-	}
+// readNodes returns the node whose Node has the podCIDR; none if both or neither have it. When a Node is deleted, another Node gets its podCIDR,
+// while the old record still stands.
+func (p *Peers) readNodes(ctx context.Context, c Conflict) (owner cluster.NodeID, err error) {
+	loser, err := p.objects.HasPodCIDR(ctx, c.Node.Name, c.Block)
 	if err != nil {
-		p.log.Warn("cannot read whose podCIDR it is; next try soon", "cidr", c.Block, "error", err)
-		return false
+		return owner, err
+	}
+	winner := false
+	if c.With.Name != "" {
+		if winner, err = p.objects.HasPodCIDR(ctx, c.With.Name, c.Block); err != nil {
+			return owner, err
+		}
 	}
 	p.conflicts[c.Block] = time.Now().Add(nodesPause)
-	if has {
-		p.records.claims[c.Block] = c.Node
+	switch {
+	case loser && !winner:
+		return c.Node, nil
+	case winner && !loser:
+		return c.With, nil
 	}
-	return has
+	return owner, nil
 }

@@ -270,12 +270,15 @@ func TestPublishTunnel(t *testing.T) {
 	}
 }
 
-// nodeObjects are the podCIDRs of Nodes.
+// nodeObjects are the podCIDRs of Nodes. With an entry "" the API server is away.
 type nodeObjects map[string]string
 
 func (nodeObjects) Identity() (string, []netip.Addr, <-chan struct{}) { return "", nil, nil }
 
 func (n nodeObjects) HasPodCIDR(_ context.Context, name string, cidr netip.Prefix) (bool, error) {
+	if _, away := n[""]; away {
+		return false, errors.New("the API server is away")
+	}
 	return n[name] == cidr.String(), nil
 }
 
@@ -326,4 +329,39 @@ func TestPodCIDRConflict(t *testing.T) {
 			})
 		})
 	}
+}
+
+// TestPodCIDRConflictAway: the last answer about a podCIDR counts while the API server is away, and a later one replaces it.
+func TestPodCIDRConflictAway(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := clustertest.NewStrict(1)
+		defer s.Close()
+		b := s.Backend()
+		objects := nodeObjects{"late": "10.1.0.0/24"}
+		m := &member{}
+		m.peers = NewPeers(&b, nil, objects, &m.self, slog.New(slog.DiscardHandler))
+		early, late := network("early", "192.0.2.1", "10.1.0.0/24"), network("late", "192.0.2.2", "10.1.0.0/24")
+		for _, record := range []cluster.NodeNetwork{early, late} {
+			m.peers.records.apply(put(record))
+		}
+		winner := func(when, want string) {
+			t.Helper()
+			m.peers.publish(t.Context(), self)
+			view, _ := m.peers.View()
+			for _, p := range view.Peers {
+				if has := len(p.Blocks) == 1; has != (p.Node.Name == want) {
+					t.Errorf("%s: %s has %v, want %s with the block", when, p.Node.Name, p.Blocks, want)
+				}
+			}
+		}
+		winner("at first", "late")
+		objects[""] = ""
+		m.peers.expireClaims(time.Now().Add(time.Hour))
+		winner("the API server is away", "late")
+		delete(objects, "")
+		delete(objects, "late")
+		objects["early"] = "10.1.0.0/24"
+		m.peers.expireClaims(time.Now().Add(time.Hour))
+		winner("it is back", "early")
+	})
 }
