@@ -29,7 +29,7 @@ type NodeObject interface {
 type PodCIDRs struct {
 	Now    []netip.Prefix // the node allocates from them
 	Former []netip.Prefix // pods may have addresses of them
-	Err    error          // why Now is empty
+	Err    error          // why the node allocates nothing now
 }
 
 // NodeCIDRs gives the allocator the podCIDRs of a [NodeObject], in mode pod-cidr with [Config].FromNode. Former podCIDRs are drained: pods
@@ -101,11 +101,18 @@ func (n *NodeCIDRs) apply() (changed <-chan struct{}, err error) {
 	}
 	var errs []error
 	for _, cidr := range wanted {
-		errs = append(errs, n.addLocked(cidr))
+		if cidrs.Err == nil || !slices.Contains(n.added, cidr) {
+			errs = append(errs, n.addLocked(cidr))
+		}
 	}
 	isBad := func(cidr netip.Prefix) bool { return !slices.Contains(n.added, cidr) }
 	blocks := slices.DeleteFunc(slices.Clone(cidrs.Now), isBad)
-	families := blocks
+	for _, cidr := range blocks {
+		if cidrs.Err != nil {
+			n.pools.Drain(allocator.DefaultPool, cidr)
+		}
+	}
+	families := blocks // else of former prefixes, for addresses in quarantine
 	if len(families) == 0 {
 		families = cidrs.Former
 	}

@@ -147,3 +147,22 @@ func TestNodeCIDRsBad(t *testing.T) {
 		}
 	})
 }
+
+// TestNodeCIDRsSaved: after a start the podCIDRs of before are the node's, and nothing is allocated of them until the API server has answered.
+func TestNodeCIDRsSaved(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		object := &nodeObject{}
+		object.set([]string{"10.1.0.0/24"}, nil, errors.New("Node n1 has not been read"))
+		source, n := nodeCIDRs(t, object)
+		n.wantBlocks(t, "after the start", "10.1.0.0/24")
+		defer n.start(t)()
+		n.wantBlocks(t, "after the restore", "10.1.0.0/24")
+		if got, err := source.Allocate(t.Context(), allocator.Request{Owner: "a"}); err == nil || !strings.Contains(err.Error(), "not been read") {
+			t.Errorf("before the answer: %+v, %v, want the reason", got, err)
+		}
+		object.set([]string{"10.2.0.0/24"}, []string{"10.1.0.0/24"}, nil)
+		if got, err := source.Allocate(t.Context(), allocator.Request{Owner: "a"}); err != nil || got.Addresses.IPv4.String() != "10.2.0.2" {
+			t.Errorf("after the answer: %+v, %v, want 10.2.0.2", got, err)
+		}
+	})
+}

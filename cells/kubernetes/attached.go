@@ -15,9 +15,10 @@ const keepAttached = time.Hour
 
 // attached is what the last endpoint of a pod had.
 type attached struct {
-	metadata endpoint.Metadata
-	pool     string
-	deleted  time.Time // zero while there is an endpoint
+	attachment endpoint.Attachment
+	metadata   endpoint.Metadata
+	pool       string
+	deleted    time.Time // zero while there is an endpoint
 }
 
 // lastAttached has the labels that an endpoint of the same pod has or had. They are used while the API server is away.
@@ -52,7 +53,7 @@ func (l listener) EndpointUpdated(ep endpoint.Endpoint) {
 	}
 	l.pods.mu.Lock()
 	defer l.pods.mu.Unlock()
-	l.pods.attached[types.UID(ep.Spec.Pod.UID)] = attached{metadata: metadata, pool: ep.Pool}
+	l.pods.attached[types.UID(ep.Spec.Pod.UID)] = attached{attachment: ep.Spec.Attachment, metadata: metadata, pool: ep.Pool}
 }
 
 // EndpointDeleted implements [endpoint.Subscriber].
@@ -60,7 +61,7 @@ func (l listener) EndpointDeleted(ep endpoint.Endpoint, _ endpoint.DeleteConfig)
 	l.pods.mu.Lock()
 	defer l.pods.mu.Unlock()
 	now := time.Now()
-	if a, ok := l.pods.attached[types.UID(ep.Spec.Pod.UID)]; ok {
+	if a, ok := l.pods.attached[types.UID(ep.Spec.Pod.UID)]; ok && a.attachment == ep.Spec.Attachment { // else the runtime has made the sandbox again
 		a.deleted = now
 		l.pods.attached[types.UID(ep.Spec.Pod.UID)] = a
 	}

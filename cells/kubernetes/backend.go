@@ -4,7 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
-	"sync"
+	"sync/atomic"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
@@ -37,22 +37,22 @@ func NewBackend(client *Client, log *slog.Logger) (cluster.Backend, error) {
 type clusterID struct {
 	core rest.Interface
 
-	mu  sync.Mutex // guards uid
-	uid string
+	uid atomic.Pointer[string]
 }
 
-// get asks the API server once.
+// get asks the API server until it has an answer.
 func (c *clusterID) get(ctx context.Context) (string, error) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.uid != "" {
-		return c.uid, nil
+	if uid := c.uid.Load(); uid != nil {
+		return *uid, nil
 	}
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
 	var namespace metav1.PartialObjectMetadata
 	request := c.core.Get().Resource("namespaces").Name(metav1.NamespaceSystem).MaxRetries(0).SetHeader("Accept", protobuf+";g=meta.k8s.io;v=v1;as=PartialObjectMetadata")
 	if err := request.Do(ctx).Into(&namespace); err != nil {
 		return "", fmt.Errorf("read the namespace %s: %w", metav1.NamespaceSystem, err)
 	}
-	c.uid = string(namespace.UID)
-	return c.uid, nil
+	uid := string(namespace.UID)
+	c.uid.Store(&uid)
+	return uid, nil
 }

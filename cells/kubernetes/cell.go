@@ -24,7 +24,7 @@ import (
 )
 
 // Module is the kubernetes cell of the node of that name. It needs [Nodes], and provides [*Client], [*Namespaces], [*OwnNode] and [*Pods]. But for the
-// namespaces and the Node it asks for nothing before everything is restored.
+// namespaces, the Node and the records of the cluster it asks for nothing before everything is restored.
 func Module(cfg Config, node string) fx.Option {
 	return cell.Module("kubernetes",
 		fx.Provide(func(lc fx.Lifecycle) (*Client, error) {
@@ -104,6 +104,8 @@ func newWatches(client *Client, own *OwnNode, namespaces *Namespaces, policies *
 		return nil, fmt.Errorf("kubernetes: %w", err)
 	}
 	store := newPods(namespaces, policies.ready, func(ctx context.Context, key watch.Key) (*corev1.Pod, error) {
+		ctx, cancel := context.WithTimeout(ctx, callTimeout)
+		defer cancel()
 		pod := &corev1.Pod{}
 		return pod, core.Get().Namespace(key.Namespace).Resource("pods").Name(key.Name).MaxRetries(0).Do(ctx).Into(pod)
 	})

@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync/atomic"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	corev1 "k8s.io/api/core/v1"
@@ -107,13 +108,16 @@ func (c *Client) of(version schema.GroupVersion, path, form string) (rest.Interf
 	return rest.RESTClientForConfigAndClient(config, c.http)
 }
 
+// callTimeout bounds a request for one object.
+const callTimeout = 10 * time.Second
+
 // Server is the address of the API server that requests go to now.
 func (c *Client) Server() string { return c.servers.current().String() }
 
 // Close closes connections that no request uses.
 func (c *Client) Close() { c.http.CloseIdleConnections() }
 
-// servers are the addresses of the API server. A request that one does not answer has later ones go to the next.
+// servers are the addresses of the API server. After a request without an answer, later requests use the next server.
 type servers struct {
 	list []*url.URL
 	turn atomic.Uint64

@@ -13,6 +13,8 @@ import (
 	"reflect"
 	"slices"
 	"strings"
+	"sync"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -37,7 +39,14 @@ type Node struct {
 	InternalIPs []netip.Addr      `json:"internalIPs,omitempty"`
 	Labels      map[string]string `json:"labels,omitempty"`
 	Invalid     []string          `json:"invalid,omitempty"` // podCIDRs that are no prefixes
+
+	// saved says that the state is of an earlier agent, and that the API server may answer soon.
+	saved bool
 }
+
+// savedTime is how long an agent waits after its start for the API server before a saved state counts. Meanwhile the Node may have lost
+// its podCIDRs to another Node.
+const savedTime = 2 * time.Second
 
 // maxFormer limits the earlier podCIDRs that are kept.
 const maxFormer = 8
@@ -65,6 +74,7 @@ func slimNode(n *corev1.Node) Node {
 type OwnNode struct {
 	name, path string // path of the file; "" keeps nothing
 	core       rest.Interface
+	mu         sync.Mutex // orders changes of the value
 	value      watchable.Value[Node]
 	loop       *watch.Loop[Node]
 	task       *task.Task
@@ -106,6 +116,7 @@ func (n *OwnNode) load() {
 	}
 	switch {
 	case err == nil && saved.Name == n.name:
+		saved.saved = true
 		n.value.Set(saved)
 	case err != nil && !errors.Is(err, fs.ErrNotExist):
 		n.log.Warn("cannot read the saved Node; the API server has it", "path", n.path, "error", err)
@@ -115,7 +126,18 @@ func (n *OwnNode) load() {
 // start begins the watch before endpoints are restored: the addresses of the node may be new.
 func (n *OwnNode) start(context.Context) error {
 	n.task.Start(nil)
+	time.AfterFunc(savedTime, n.useSaved)
 	return nil
+}
+
+// useSaved makes a saved state count.
+func (n *OwnNode) useSaved() {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if node, _ := n.value.Get(); node.saved {
+		node.saved = false
+		n.value.Set(node)
+	}
 }
 
 // Get returns the last known state, and a channel that is closed at the next change.
@@ -139,7 +161,9 @@ func (n *OwnNode) PodCIDRs() (cidrs ipam.PodCIDRs, changed <-chan struct{}) {
 	case len(node.PodCIDRs) == 0:
 		cidrs.Err = fmt.Errorf("Node %s has no spec.podCIDRs (yet): kube-controller-manager assigns them with --allocate-node-cidrs, or set --ipam-pod-cidr", n.name)
 	default:
-		cidrs.Now = node.PodCIDRs
+		if cidrs.Now = node.PodCIDRs; node.saved {
+			cidrs.Err = fmt.Errorf("Node %s has not been read since the agent's start", n.name)
+		}
 	}
 	return cidrs, changed
 }
@@ -158,6 +182,8 @@ func (n *OwnNode) Identity() (uid string, internalIPs []netip.Addr, changed <-ch
 
 // HasPodCIDR implements node.Kubernetes with one request.
 func (n *OwnNode) HasPodCIDR(ctx context.Context, name string, cidr netip.Prefix) (bool, error) {
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
 	var node corev1.Node
 	err := n.core.Get().Resource("nodes").Name(name).MaxRetries(0).Do(ctx).Into(&node)
 	if apierrors.IsNotFound(err) {
@@ -186,13 +212,17 @@ func (n *OwnNode) Delete(watch.Object[Node]) { n.delete() }
 
 // delete records that there is no Node. What it had before stays known.
 func (n *OwnNode) delete() {
-	if node, _ := n.value.Get(); node.UID != "" && !node.Deleted {
-		node.Deleted = true
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if node, _ := n.value.Get(); node.UID != "" && (!node.Deleted || node.saved) {
+		node.Deleted, node.saved = true, false
 		n.save(node)
 	}
 }
 
 func (n *OwnNode) set(next Node) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
 	last, _ := n.value.Get()
 	for _, cidr := range append(slices.Clone(last.Former), last.PodCIDRs...) {
 		if !slices.Contains(next.PodCIDRs, cidr) && !slices.Contains(next.Former, cidr) {

@@ -160,7 +160,7 @@ func (p *Pods) Metadata(ctx context.Context, pod endpoint.Pod) (endpoint.Metadat
 	}
 }
 
-// hurryUnless has the watches try again at once if they have not told of all that the pod needs: the API server may be back.
+// hurryUnless ends the watches' pauses unless the pod's metadata and the policies are known: the API server may be back.
 func (p *Pods) hurryUnless(key watch.Key, uid types.UID) {
 	if _, _, ok := p.known(key, uid); ok {
 		select {

@@ -115,6 +115,16 @@ func TestMetadataOfEarlierAttachment(t *testing.T) {
 		if err != nil || got.Labels["app"] != "web" {
 			t.Errorf("metadata %v, error %v, want the labels of before", got, err)
 		}
+		again := ep // the runtime makes the sandbox again, and deletes the first one late
+		again.Spec.Attachment.ContainerID = "second"
+		listener{pods}.EndpointCreated(again)
+		listener{pods}.EndpointDeleted(ep, endpoint.DeleteConfig{})
+		time.Sleep(2 * keepAttached)
+		listener{pods}.EndpointDeleted(endpoint.Endpoint{}, endpoint.DeleteConfig{})
+		if got, err := pods.Metadata(t.Context(), pod); err != nil || got.Labels["app"] != "web" {
+			t.Errorf("metadata %v, error %v while the second sandbox lives, want its labels", got, err)
+		}
+		listener{pods}.EndpointDeleted(again, endpoint.DeleteConfig{})
 		time.Sleep(2 * keepAttached)
 		listener{pods}.EndpointDeleted(endpoint.Endpoint{}, endpoint.DeleteConfig{})
 		if _, err := pods.Metadata(t.Context(), pod); fault.KindOf(err) != fault.Unavailable {

@@ -1,6 +1,7 @@
 package multipool
 
 import (
+	"context"
 	"log/slog"
 	"maps"
 	"time"
@@ -62,11 +63,13 @@ func (k *kubernetesNode) claimable() error {
 }
 
 // await reads the Node until it is known, at most until the timeout.
-func (k *kubernetesNode) await(timeout <-chan time.Time) {
+func (k *kubernetesNode) await(ctx context.Context, timeout <-chan time.Time) {
 	for k.read(); k.source != nil && k.uid == ""; k.read() {
 		select {
 		case <-k.changed:
 		case <-timeout:
+			return
+		case <-ctx.Done():
 			return
 		}
 	}

@@ -57,7 +57,7 @@ func (c *Controller) begin(ctx context.Context, w *watches) {
 			return
 		}
 	}
-	c.kubernetes.await(timeout)
+	c.kubernetes.await(ctx, timeout)
 }
 
 // round reconciles the node with the store, then claims what is needed and gives back what is not.

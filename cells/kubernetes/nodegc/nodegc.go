@@ -68,14 +68,15 @@ func (c *Collector) Run(ctx context.Context) (results []Result, err error) {
 	if err != nil {
 		return nil, err
 	}
+	now := first
 	if hasGone(first) {
 		select {
 		case <-time.After(c.Wait):
 		case <-ctx.Done():
 			return nil, ctx.Err()
 		}
+		now, err = c.round(ctx)
 	}
-	now, err := c.round(ctx)
 	handled := map[cluster.NodeID]bool{}
 	for next, found := nextGone(first, now, handled); found && err == nil; next, found = nextGone(first, now, handled) {
 		handled[next] = true

@@ -57,8 +57,8 @@ type Handler[T any] interface {
 	Delete(object Object[T])
 }
 
-// PageHandler is a [Handler] that gets a list page by page in the place of Replace, so that the list is in memory at no moment. A page with
-// first begins the list again, also after a page with more.
+// PageHandler is a [Handler] that gets a list page by page in the place of Replace, so the whole list is never in memory. A page with
+// first restarts the list, even if the previous page announced more.
 type PageHandler[T any] interface {
 	Page(objects []Object[T], first, more bool)
 }
