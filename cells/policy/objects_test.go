@@ -184,3 +184,29 @@ func jsonOf(t *testing.T, text string) []byte {
 	}
 	return data
 }
+
+// TestObjectsOfNodes: a policy for nodes is not known here, and concerns no pod. One that selects pods, too, denies.
+func TestObjectsOfNodes(t *testing.T) {
+	n := servingNode(t, t.TempDir())
+	web, client := pod(1, "web"), pod(2, "client")
+	n.attach(t, web)
+	n.attach(t, client)
+	for _, row := range []struct {
+		spec    string
+		allowed bool
+	}{
+		{`"spec":{"nodeSelector":{},"ingress":[{"fromEntities":["cluster"]}],"egressDeny":[{"toEntities":["all"]}]}`, true},
+		{`"specs":[{"nodeSelector":{},"ingress":[{}]},{"nodeSelector":{"matchLabels":{"a":"b"}},"egress":[{}]}]`, true},
+		{`"spec":{"nodeSelector":{},"endpointSelector":{},"ingress":[{}]}`, false},
+	} {
+		object := `{"apiVersion":"cilium.io/v2","kind":"CiliumClusterwideNetworkPolicy","metadata":{"name":"host"},` + row.spec + `}`
+		if err := n.policies.SetObject(t.Context(), []byte(object)); err != nil {
+			t.Fatal(err)
+		}
+		n.flush(t)
+		n.wants(t, client, web, row.allowed, row.spec)
+		if faults := n.policies.Faults(); len(faults) != 1 || !strings.Contains(fmt.Sprint(faults[0].Texts), "nodeSelector") {
+			t.Errorf("%s: faults %v, want one that names the field", row.spec, faults)
+		}
+	}
+}

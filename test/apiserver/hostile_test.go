@@ -206,7 +206,7 @@ func (h *hostile) clusterRecord() {
 
 	h.refused("create with a removed node", create(ctx, h.agent, "porinclusters", record(map[string]any{"id": "x", "removed": []string{keyOf2}})), "removes a node")
 	h.refused("create without a default pool", create(ctx, h.agent, "porinclusters", record(map[string]any{"id": "x", "defaultPoolRemoved": true})), "default pool")
-	h.refused("create with an ended recovery", create(ctx, h.agent, "porinclusters", record(map[string]any{"id": "x", "endedRecoveries": []string{"a"}})), "have ended")
+	h.refused("create with an ended recovery", create(ctx, h.agent, "porinclusters", record(map[string]any{"id": "x", "endedRecoveries": []string{"a"}})), "endedRecoveries only")
 	h.passes("create with a mark", create(ctx, h.agent, "porinclusters", record(map[string]any{"id": "x", "recovery": mark("r0")})))
 	h.refused("delete", h.remove(h.agent, path), "administrator")
 	h.passes("delete by the administrator", h.remove(h.admin, path))
@@ -215,7 +215,7 @@ func (h *hostile) clusterRecord() {
 	h.refused("another ID", as(h.agent, map[string]any{"id": "y"}), "administrator")
 	h.refused("an owner", change(ctx, h.agent, path, meta(map[string]any{"ownerReferences": []any{map[string]any{"apiVersion": "v1", "kind": "Node", "name": "gone", "uid": "gone"}}})), "no owner")
 	h.refused("no default pool", as(h.agent, map[string]any{"defaultPoolRemoved": true}), "default pool")
-	h.refused("an ended recovery that never was", as(h.agent, map[string]any{"endedRecoveries": []string{"a"}}), "have ended")
+	h.refused("an ended recovery that never was", as(h.agent, map[string]any{"endedRecoveries": []string{"a"}}), "endedRecoveries only")
 	h.passes("the mark", as(h.agent, map[string]any{"recovery": mark("r1")}))
 	h.refused("the end of the recovery", as(h.agent, map[string]any{"recovery": nil}), "ends a recovery")
 	h.refused("the end of the recovery, as the administrator does it", as(h.agent, map[string]any{"recovery": nil, "endedRecoveries": []string{"r1"}}), "ends a recovery")

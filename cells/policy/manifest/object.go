@@ -31,21 +31,43 @@ func ReadObject(data []byte) (Manifest, []error) {
 // ruleOf finds the rule that a field of a specification is of: "ingressDeny[2]".
 var ruleOf = regexp.MustCompile(`^((?:ingress|egress)(?:Deny)?\[\d+\])`)
 
-// narrowParts narrows each of an object's policies by the faults in its specification, and elsewhere.
+// selectors say whether a specification of Cilium's kinds is for pods or for nodes.
+type selectors struct {
+	EndpointSelector json.RawMessage `json:"endpointSelector"`
+	NodeSelector     json.RawMessage `json:"nodeSelector"`
+}
+
+func (s selectors) ofNodes() bool { return present(s.NodeSelector) && !present(s.EndpointSelector) }
+
+// narrowParts narrows each of an object's policies by the faults in its specification, and elsewhere. A specification for nodes concerns no
+// pod: nothing is in force of it.
 func narrowParts(policy model.Policy, data []byte, faults []error) model.Policy {
 	var object struct {
-		Specs []json.RawMessage `json:"specs"`
+		Spec  selectors   `json:"spec"`
+		Specs []selectors `json:"specs"`
 	}
 	_ = json.Unmarshal(data, &object) // read has reported it
 	more := policy.More
 	policy.More = nil
-	at := "spec."
+	first, at := object.Spec, "spec."
 	if len(object.Specs) > 0 {
-		at = "specs[0]."
+		first, at = object.Specs[0], "specs[0]."
 	}
-	policy = narrow(policy, data, at, faults)
+	policy = narrowPart(policy, first, data, at, faults)
 	for i, part := range more {
-		policy.More = append(policy.More, narrow(part, data, fmt.Sprintf("specs[%d].", i+1), faults))
+		var of selectors
+		if i+1 < len(object.Specs) {
+			of = object.Specs[i+1]
+		}
+		policy.More = append(policy.More, narrowPart(part, of, data, fmt.Sprintf("specs[%d].", i+1), faults))
+	}
+	return policy
+}
+
+func narrowPart(policy model.Policy, of selectors, data []byte, at string, faults []error) model.Policy {
+	policy = narrow(policy, data, at, faults)
+	if of.ofNodes() {
+		policy.Egress, policy.Ingress = nil, nil
 	}
 	return policy
 }
