@@ -2,6 +2,7 @@
 package apiserver
 
 import (
+	"net/http"
 	"path/filepath"
 	"testing"
 
@@ -25,6 +26,9 @@ func newCluster(t *testing.T, server *apiserver.Server) *cluster {
 	t.Cleanup(c.admin.Close)
 	for _, file := range []string{"crds.yaml", "agent-role.yaml", "admission.yaml", "node-gc.yaml"} {
 		c.admin.ApplyFile(t, filepath.Join("..", "..", "deploy", "kubernetes", file))
+	}
+	for _, resource := range []string{"porinnodes", "porinsessions", "porinpools", "porinblocks", "porinclusters", "porinnetworks", "porinendpointgroups"} {
+		testutil.Eventually(t, func() error { return c.admin.Do(t.Context(), http.MethodGet, group+resource, nil, nil) }) // 429 for a moment after the kind's creation
 	}
 	return c
 }

@@ -12,6 +12,7 @@ import (
 
 	"sigs.k8s.io/yaml"
 
+	porinnode "porin.dev/porin/cells/node"
 	"porin.dev/porin/internal/testutil"
 	"porin.dev/porin/internal/testutil/apiserver"
 )
@@ -122,9 +123,10 @@ func TestRights(t *testing.T) {
 		t.Error("a pod that is not at the API server is attached")
 	}
 
-	wait("create /events")                                                                                         // of two nodes, the other one might write it
-	err = create(t.Context(), n.admin, "porinnetworks", object("PorinNetwork", "node2.aaaaaaaaaa", map[string]any{ // of a block of this node: whose podCIDR is it?
-		"node": id("node2", "aaaaaaaaaa"), "agent": "a", "addresses": []any{"192.0.2.222"}, "routing": "native", "blocks": []any{"10.0.0.0/12"},
+	wait("create /events") // of two nodes, the other one might write it
+	other := porinnode.IDOfName("node2")
+	err = create(t.Context(), n.admin, "porinnetworks", object("PorinNetwork", other.RecordName(), map[string]any{ // of a block of this node: whose podCIDR is it?
+		"node": id(other.Name, other.Key), "agent": "a", "addresses": []any{"192.0.2.222"}, "routing": "native", "blocks": []any{"10.0.0.0/12"},
 	}))
 	if err != nil {
 		t.Fatal(err)
