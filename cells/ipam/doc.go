@@ -3,6 +3,7 @@
 //	endpointmanager -> [Step] ------------> [allocator.Allocator]          GET /v1/ipam, metrics, doctor
 //	POST /v1/ipam ---> routes --------------^    ^     |                      '-- routes, collector, [Checker]
 //	cells/ipam/multipool -------------> Pools ---'     '-- Cleanup --> [Cleaner] --> [ConnectionCleaner] conntrack
+//	Node at the API server --> [NodeCIDRs] ^           (mode pod-cidr without --ipam-pod-cidr)
 //
 // What it promises, besides what package allocator does:
 //

@@ -140,9 +140,6 @@ func (n *OwnNode) useSaved() {
 	}
 }
 
-// Get returns the last known state, and a channel that is closed at the next change.
-func (n *OwnNode) Get() (Node, <-chan struct{}) { return n.value.Get() }
-
 // PodCIDRs implements [ipam.NodeObject].
 func (n *OwnNode) PodCIDRs() (cidrs ipam.PodCIDRs, changed <-chan struct{}) {
 	node, changed := n.value.Get()

@@ -80,7 +80,7 @@ func TestOwnNode(t *testing.T) {
 		n.task.Start(nil)
 		step.do()
 		testutil.Eventually(t, func() error {
-			got, _ := n.Get()
+			got, _ := n.value.Get()
 			if diff := cmp.Diff(step.want, got, cmp.Comparer(func(a, b netip.Addr) bool { return a == b }), cmp.Comparer(func(a, b netip.Prefix) bool { return a == b }), cmpopts.IgnoreUnexported(Node{})); diff != "" {
 				return errors.New(diff)
 			}

@@ -25,7 +25,7 @@ type Raw[T any] struct {
 var _ Source[struct{}] = Raw[struct{}]{}
 
 func (s Raw[T]) request(options metav1.ListOptions) *rest.Request {
-	options.FieldSelector, options.LabelSelector = both(s.Fields, options.FieldSelector), s.Labels
+	options.FieldSelector, options.LabelSelector = joinSelectors(s.Fields, options.FieldSelector), s.Labels
 	return s.Client.Get().NamespaceIfScoped(s.Namespace, s.Namespace != "").Resource(s.Resource).VersionedParams(&options, metav1.ParameterCodec).MaxRetries(0).SetHeader("Accept", "application/json")
 }
 

@@ -63,5 +63,5 @@ type PageHandler[T any] interface {
 	Page(objects []Object[T], first, more bool)
 }
 
-// both is the selector of objects that both select; "" selects all.
-func both(a, b string) string { return strings.Trim(a+","+b, ",") }
+// joinSelectors returns the selector of the objects that a and b select. An empty selector selects all objects.
+func joinSelectors(a, b string) string { return strings.Trim(a+","+b, ",") }

@@ -30,7 +30,7 @@ var _ Source[struct{}] = Typed[struct{}]{}
 
 // request is a list or a watch. The loop decides when a call is made again.
 func (s Typed[T]) request(options metav1.ListOptions, metadata string) *rest.Request {
-	options.FieldSelector = both(s.Selector, options.FieldSelector)
+	options.FieldSelector = joinSelectors(s.Selector, options.FieldSelector)
 	r := s.Client.Get().Resource(s.Resource).VersionedParams(&options, metav1.ParameterCodec).MaxRetries(0)
 	if s.Metadata {
 		r.SetHeader("Accept", "application/vnd.kubernetes.protobuf;g=meta.k8s.io;v=v1;as="+metadata)
