@@ -26,14 +26,16 @@ func (s *Server) RequestsOf(t testing.TB, account string) (list []Request) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	seen := map[string]bool{}
 	for line := range bytes.Lines(text) {
 		if !bytes.HasSuffix(line, []byte("\n")) {
 			break // the API server is writing it
 		}
 		var event struct {
-			Stage, Verb string
-			User        struct{ Username string }
-			ObjectRef   struct{ Resource, Subresource, APIGroup string }
+			AuditID, Stage, Verb string
+
+			User      struct{ Username string }
+			ObjectRef struct{ Resource, Subresource, APIGroup string }
 
 			ResponseStatus struct{ Code int }
 		}
@@ -42,7 +44,10 @@ func (s *Server) RequestsOf(t testing.TB, account string) (list []Request) {
 		}
 		if event.User.Username == "system:serviceaccount:"+AgentNamespace+":"+account && event.Stage != "RequestReceived" {
 			o := event.ObjectRef
-			list = append(list, Request{event.Verb, o.APIGroup, o.Resource, o.Subresource, event.ResponseStatus.Code})
+			if !seen[event.AuditID] { // a watch has a line for its beginning and one for its end
+				list = append(list, Request{event.Verb, o.APIGroup, o.Resource, o.Subresource, event.ResponseStatus.Code})
+			}
+			seen[event.AuditID] = true
 		}
 	}
 	return list
