@@ -9,7 +9,6 @@ import (
 	"go.uber.org/fx"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/fields"
-	"k8s.io/apimachinery/pkg/runtime"
 
 	"porin.dev/porin/cells/doctor"
 	"porin.dev/porin/cells/endpointmanager"
@@ -109,17 +108,7 @@ func newWatches(client *Client, own *OwnNode, namespaces *Namespaces, policies *
 		pod := &corev1.Pod{}
 		return pod, core.Get().Namespace(key.Namespace).Resource("pods").Name(key.Name).MaxRetries(0).Do(ctx).Into(pod)
 	})
-	pods := watch.Typed[Pod]{
-		Client: core, Resource: "pods", Selector: fields.OneTermEqualSelector("spec.nodeName", node).String(),
-		NewList: func() runtime.Object { return &corev1.PodList{} },
-		Slim: func(object runtime.Object) (Pod, error) {
-			pod, ok := object.(*corev1.Pod)
-			if !ok {
-				return Pod{}, fmt.Errorf("the server sent %T, want a pod", object)
-			}
-			return slimPod(pod), nil
-		},
-	}
+	pods := watch.Objects(core, "pods", fields.OneTermEqualSelector("spec.nodeName", node).String(), &corev1.PodList{}, slimPod)
 	w := &watches{
 		client: client, store: store, node: own, policies: policies, references: references,
 		pods:       watch.New("pods", pods, podHandler{store}, log),

@@ -7,7 +7,6 @@ import (
 	"maps"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 
 	"porin.dev/porin/cells/kubernetes/watch"
 	"porin.dev/porin/internal/task"
@@ -20,7 +19,7 @@ type Namespace struct {
 	Annotations map[string]string
 }
 
-func slimNamespace(m metav1.ObjectMeta) Namespace {
+func slimNamespace(m *metav1.PartialObjectMetadata) Namespace {
 	return Namespace{Labels: cloneMap(m.Labels), Annotations: ownAnnotations(m.Annotations)}
 }
 
@@ -36,19 +35,8 @@ func newNamespaces(client *Client, log *slog.Logger) (*Namespaces, error) {
 	if err != nil {
 		return nil, fmt.Errorf("kubernetes: %w", err)
 	}
-	source := watch.Typed[Namespace]{
-		Client: core, Resource: "namespaces", Metadata: true,
-		NewList: func() runtime.Object { return &metav1.PartialObjectMetadataList{} },
-		Slim: func(object runtime.Object) (Namespace, error) {
-			metadata, ok := object.(*metav1.PartialObjectMetadata)
-			if !ok {
-				return Namespace{}, fmt.Errorf("the server sent %T, want metadata", object)
-			}
-			return slimNamespace(metadata.ObjectMeta), nil
-		},
-	}
 	n := &Namespaces{}
-	n.loop = watch.New("namespaces", source, n, log)
+	n.loop = watch.New("namespaces", watch.Metadata(core, "namespaces", "", slimNamespace), n, log)
 	n.task = task.Forever(log, "kubernetes-namespaces", n.loop.Run)
 	return n, nil
 }

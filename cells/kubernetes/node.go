@@ -19,7 +19,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/fields"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/rest"
 
 	"porin.dev/porin/cells/ipam"
@@ -87,17 +86,7 @@ func newOwnNode(client *Client, name, path string, log *slog.Logger) (*OwnNode, 
 		return nil, fmt.Errorf("kubernetes: %w", err)
 	}
 	n := &OwnNode{name: name, path: path, core: core, log: log}
-	source := watch.Typed[Node]{
-		Client: core, Resource: "nodes", Selector: fields.OneTermEqualSelector("metadata.name", name).String(),
-		NewList: func() runtime.Object { return &corev1.NodeList{} },
-		Slim: func(object runtime.Object) (Node, error) {
-			node, ok := object.(*corev1.Node)
-			if !ok {
-				return Node{}, fmt.Errorf("the server sent %T, want a node", object)
-			}
-			return slimNode(node), nil
-		},
-	}
+	source := watch.Objects(core, "nodes", fields.OneTermEqualSelector("metadata.name", name).String(), &corev1.NodeList{}, slimNode)
 	n.loop = watch.New("nodes", source, n, log)
 	n.task = task.Forever(log, "kubernetes-node", n.loop.Run)
 	n.load()

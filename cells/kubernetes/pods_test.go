@@ -277,9 +277,9 @@ func TestNamespacePool(t *testing.T) {
 	check("API server away", "green")
 	pods.tellNamespace(nil)
 	check("no annotation", "")
-	pods.namespaces.Update(watch.Object[Namespace]{Key: watch.Key{Name: "shop"}, Value: slimNamespace(metav1.ObjectMeta{
+	pods.namespaces.Update(watch.Object[Namespace]{Key: watch.Key{Name: "shop"}, Value: slimNamespace(&metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{
 		Annotations: map[string]string{poolAnnotation: "blue", "kubectl.kubernetes.io/last-applied-configuration": "{}"},
-	})})
+	}})})
 	check("annotation", "blue")
 }
 

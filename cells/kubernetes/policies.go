@@ -8,7 +8,6 @@ import (
 	"sync"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"porin.dev/porin/cells/kubernetes/watch"
@@ -65,11 +64,7 @@ func newPolicyWatch(client *Client, sink PolicySink, log *slog.Logger) (*policyW
 	p := &policyWatch{
 		client: client, sink: sink, log: log, present: map[string]bool{}, changed: make(chan struct{}), loops: map[string]*watch.Loop[[]byte]{}, ready: make(chan struct{}),
 	}
-	source := watch.Typed[struct{}]{
-		Client: extensions, Resource: "customresourcedefinitions", Metadata: true,
-		NewList: func() runtime.Object { return &metav1.PartialObjectMetadataList{} },
-		Slim:    func(runtime.Object) (struct{}, error) { return struct{}{}, nil },
-	}
+	source := watch.Metadata(extensions, "customresourcedefinitions", "", func(*metav1.PartialObjectMetadata) (none struct{}) { return none })
 	p.crds = watch.New("customresourcedefinitions", source, crdHandler{p}, log)
 	return p, nil
 }
@@ -95,6 +90,19 @@ func (p *policyWatch) follow(ctx context.Context, k policyKind) {
 		return
 	}
 	source := watch.Raw[[]byte]{Client: client, Resource: k.Resource, Slim: func(_ metav1.ObjectMeta, object []byte) []byte { return slimPolicy(k, object) }}
+	handler := policyHandler{p, k, ctx}
+	absent := func() { handler.Replace(nil) } // an earlier agent may have kept some
+	p.whilePresent(ctx, k, absent, func(ctx context.Context) {
+		loop := watch.New(k.Resource, source, handler, p.log)
+		p.setLoop(k, loop)
+		_ = loop.Run(ctx)
+		p.setLoop(k, nil)
+	})
+}
+
+// whilePresent calls present whenever the API server has the kind, and absent whenever it does not, until ctx ends. The context of present ends
+// with the kind.
+func (p *policyWatch) whilePresent(ctx context.Context, k policyKind, absent func(), present func(context.Context)) {
 	if k.crd {
 		select {
 		case <-p.crds.Synced():
@@ -102,27 +110,22 @@ func (p *policyWatch) follow(ctx context.Context, k policyKind) {
 			return
 		}
 	}
-	if there, _, _ := p.lookup(k); !there {
-		policyHandler{p, k, ctx}.Replace(nil) // an earlier agent may have kept some
-	}
-	for p.await(ctx, k, true) {
-		loop := watch.New(k.Resource, source, policyHandler{p, k, ctx}, p.log)
-		p.setLoop(k, loop)
-		watching, cancel := context.WithCancel(ctx)
-		stopped := make(chan struct{})
-		go func() {
-			defer close(stopped)
-			if p.await(watching, k, false) {
-				cancel()
-			}
-		}()
-		_ = loop.Run(watching)
-		cancel()
-		<-stopped
-		p.setLoop(k, nil)
-		if ctx.Err() == nil {
-			policyHandler{p, k, ctx}.Replace(nil)
+	for {
+		if there, _, _ := p.lookup(k); !there {
+			absent()
 		}
+		if !p.await(ctx, k, true) {
+			return
+		}
+		watching, cancel := context.WithCancel(ctx)
+		var waiting sync.WaitGroup
+		waiting.Go(func() {
+			p.await(watching, k, false)
+			cancel()
+		})
+		present(watching)
+		cancel()
+		waiting.Wait()
 	}
 }
 

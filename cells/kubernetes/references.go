@@ -130,25 +130,9 @@ func (r *referenceWatch) follow(ctx context.Context, reference model.Reference) 
 		r.runLoop(ctx, reference, watch.New(kind, source, handler, r.log))
 		return
 	}
-	select {
-	case <-r.policies.crds.Synced():
-	case <-ctx.Done():
-	}
-	for ctx.Err() == nil {
-		if there, _, _ := r.policies.lookup(cidrGroups); !there {
-			handler.Replace(nil)
-		}
-		if !r.policies.await(ctx, cidrGroups, true) {
-			return
-		}
-		watching, cancel := context.WithCancel(ctx)
-		go func() {
-			r.policies.await(watching, cidrGroups, false)
-			cancel()
-		}()
-		r.runLoop(watching, reference, watch.New(kind, source, handler, r.log))
-		cancel()
-	}
+	r.policies.whilePresent(ctx, cidrGroups, func() { handler.Replace(nil) }, func(ctx context.Context) {
+		r.runLoop(ctx, reference, watch.New(kind, source, handler, r.log))
+	})
 }
 
 func (r *referenceWatch) runLoop(ctx context.Context, reference model.Reference, loop *watch.Loop[selection]) {

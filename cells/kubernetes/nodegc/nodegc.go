@@ -16,7 +16,6 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/rest"
 
 	"porin.dev/porin/cells/cluster"
@@ -242,11 +241,8 @@ func (c *Collector) boundPod(ctx context.Context, node string) (string, error) {
 func (c *Collector) list(ctx context.Context, resource, selector string, options metav1.ListOptions) (watch.Page[struct{}], error) {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
-	page, err := watch.Typed[struct{}]{
-		Client: c.Core, Resource: resource, Selector: selector, Metadata: true,
-		NewList: func() runtime.Object { return &metav1.PartialObjectMetadataList{} },
-		Slim:    func(runtime.Object) (none struct{}, err error) { return none, nil },
-	}.List(ctx, options)
+	none := func(*metav1.PartialObjectMetadata) (none struct{}) { return none }
+	page, err := watch.Metadata(c.Core, resource, selector, none).List(ctx, options)
 	if err != nil {
 		return page, fmt.Errorf("list %s: %w", resource, err)
 	}

@@ -110,11 +110,8 @@ func follow[T any](t *testing.T, kind string, source watch.Source[T], handler wa
 }
 
 func (r *rig) podSource() watch.Source[string] {
-	return watch.Typed[string]{
-		Client: r.client(corev1.SchemeGroupVersion, "/api"), Resource: "pods", Selector: "spec.nodeName=n1",
-		NewList: func() runtime.Object { return &corev1.PodList{} },
-		Slim:    func(o runtime.Object) (string, error) { return o.(*corev1.Pod).Labels["app"], nil },
-	}
+	app := func(p *corev1.Pod) string { return p.Labels["app"] }
+	return watch.Objects(r.client(corev1.SchemeGroupVersion, "/api"), "pods", "spec.nodeName=n1", &corev1.PodList{}, app)
 }
 
 func pod(name, node, app string) *corev1.Pod {
@@ -154,11 +151,8 @@ func TestFollowMetadataAndRaw(t *testing.T) {
 	r := newRig(t)
 	r.Put(pod("a", "n1", "web"))
 	var names, raws replica
-	follow(t, "pods", watch.Typed[string]{
-		Client: r.client(corev1.SchemeGroupVersion, "/api"), Resource: "pods", Metadata: true,
-		NewList: func() runtime.Object { return &metav1.PartialObjectMetadataList{} },
-		Slim:    func(o runtime.Object) (string, error) { return o.(*metav1.PartialObjectMetadata).Labels["app"], nil },
-	}, &names)
+	app := func(p *metav1.PartialObjectMetadata) string { return p.Labels["app"] }
+	follow(t, "pods", watch.Metadata(r.client(corev1.SchemeGroupVersion, "/api"), "pods", "", app), &names)
 	follow(t, "networkpolicies", watch.Raw[string]{
 		Client: r.client(networkingv1.SchemeGroupVersion, "/apis"), Resource: "networkpolicies",
 		Slim: func(_ metav1.ObjectMeta, object []byte) string { return fmt.Sprint(len(object) > 0) },

@@ -15,24 +15,40 @@ import (
 
 // Typed reads a kind whose Go type the client's scheme has.
 type Typed[T any] struct {
-	Client   rest.Interface
-	Resource string
-	Selector string // of fields; empty is every object
-	// Metadata asks for the metadata of objects alone: NewList is of metav1.PartialObjectMetadataList.
-	Metadata bool
-	// NewList makes an empty list of the kind.
-	NewList func() runtime.Object
-	// Slim takes the needed part of an object. It must not keep the object: strings of one page share its memory.
-	Slim func(runtime.Object) (T, error)
+	client   rest.Interface
+	resource string
+	selector string
+	metadata bool           // alone
+	list     runtime.Object // empty
+	slim     func(runtime.Object) (T, error)
 }
 
 var _ Source[struct{}] = Typed[struct{}]{}
 
+// Objects reads objects of the Go type O. The selector is one of fields; "" is every object. The list is an empty one of the kind. slim takes the
+// needed part of an object. It must not keep the object: strings of one page share its memory.
+func Objects[O runtime.Object, T any](client rest.Interface, resource, selector string, list runtime.Object, slim func(O) T) Typed[T] {
+	return Typed[T]{client: client, resource: resource, selector: selector, list: list, slim: func(object runtime.Object) (none T, err error) {
+		o, ok := object.(O)
+		if !ok {
+			return none, fmt.Errorf("the server sent %T, want %T", object, o)
+		}
+		return slim(o), nil
+	}}
+}
+
+// Metadata is Objects that asks for the metadata of objects alone.
+func Metadata[T any](client rest.Interface, resource, selector string, slim func(*metav1.PartialObjectMetadata) T) Typed[T] {
+	source := Objects(client, resource, selector, &metav1.PartialObjectMetadataList{}, slim)
+	source.metadata = true
+	return source
+}
+
 // request is a list or a watch. The loop decides when a call is made again.
 func (s Typed[T]) request(options metav1.ListOptions, metadata string) *rest.Request {
-	options.FieldSelector = joinSelectors(s.Selector, options.FieldSelector)
-	r := s.Client.Get().Resource(s.Resource).VersionedParams(&options, metav1.ParameterCodec).MaxRetries(0)
-	if s.Metadata {
+	options.FieldSelector = joinSelectors(s.selector, options.FieldSelector)
+	r := s.client.Get().Resource(s.resource).VersionedParams(&options, metav1.ParameterCodec).MaxRetries(0)
+	if s.metadata {
 		r.SetHeader("Accept", "application/vnd.kubernetes.protobuf;g=meta.k8s.io;v=v1;as="+metadata)
 	}
 	return r
@@ -40,7 +56,7 @@ func (s Typed[T]) request(options metav1.ListOptions, metadata string) *rest.Req
 
 // List implements [Source].
 func (s Typed[T]) List(ctx context.Context, options metav1.ListOptions) (page Page[T], err error) {
-	list := s.NewList()
+	list := s.list.DeepCopyObject()
 	if err := s.request(options, "PartialObjectMetadataList").Do(ctx).Into(list); err != nil {
 		return page, err
 	}
@@ -63,8 +79,8 @@ func (s Typed[T]) object(item runtime.Object) (o Object[T], err error) {
 	}
 	o.Key = Key{Namespace: about.GetNamespace(), Name: about.GetName()}
 	o.UID, o.Version = about.GetUID(), about.GetResourceVersion()
-	if o.Value, err = s.Slim(item); err != nil {
-		return o, fmt.Errorf("%s %s: %w", s.Resource, o.Key, err)
+	if o.Value, err = s.slim(item); err != nil {
+		return o, fmt.Errorf("%s %s: %w", s.resource, o.Key, err)
 	}
 	return o, nil
 }
