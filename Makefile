@@ -116,11 +116,11 @@ test: deps build ipam-plugins libcni
 	-@BIN=$(BIN) GO=$(GO) test/versions.sh
 	@PORIN_BIN_DIR=$(BIN) PORIN_PLUGIN_DIR=$(BIN)/plugins PORIN_LIBCNI_DIR=$(BIN)/libcni GO=$(GO) RACE=$(RACE) RERUN=$(RERUN) FULL=$(FULL) test/run.sh '$(PKG)' '$(RUN)'
 
-# FULL=1: for each change of cells/kubernetes. One package after the other, as each runs API servers.
+# FULL=1: for each change of cells/kubernetes.
 test-apiserver: build ipam-plugins libcni kube-apiserver
 	@test "$$(id -u)" = 0 || { echo "make test-apiserver: a node is a network namespace, and making one needs root: sudo make test-apiserver"; exit 1; }
-	@HEAVY=1 REQUIRE_ROOT=1 PORIN_BIN_DIR=$(BIN) PORIN_PLUGIN_DIR=$(BIN)/plugins PORIN_LIBCNI_DIR=$(BIN)/libcni PORIN_KUBE_APISERVER=$(PORIN_KUBE_APISERVER) FULL=$(FULL) \
-		$(GO) test -vet=off -count=1 -p 1 -timeout 40m -run '$(RUN)' ./internal/testutil/apiserver ./test/apiserver
+	@PORIN_BIN_DIR=$(BIN) PORIN_PLUGIN_DIR=$(BIN)/plugins PORIN_LIBCNI_DIR=$(BIN)/libcni PORIN_KUBE_APISERVER=$(PORIN_KUBE_APISERVER) GO=$(GO) FULL=$(FULL) RACE= RERUN=$(RERUN) \
+		test/run.sh "./internal/testutil/apiserver ./test/apiserver" '$(RUN)'
 
 # TESTS and RUN restrict it to some test binaries and to some of their tests. SHORT=1 leaves out upgrades, conformance of policies, and most of bpf, datapath and e2e.
 KERNELS ?= 6.1 6.12

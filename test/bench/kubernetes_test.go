@@ -62,8 +62,15 @@ func kubernetesPolicies(t *testing.T, r *report) {
 	r.atMost("ADD waits for others' policies", busy-calm, 100, " ms")
 }
 
-// porinWithAPI is an agent with an API server in its node's namespace.
+// porinWithAPI is an agent with an API server in its node's namespace, whose pods have addresses of the agent's own CIDR.
 func porinWithAPI(t *testing.T) (*system, *kubernetestest.Server) {
+	t.Helper()
+	server, node, kubeconfig := startAPI(t)
+	return porinWith(t, node, "porin", nil, "--ipam-pod-cidr=10.200.0.0/16", "--ipam-quarantine=0s", kubeconfig), server
+}
+
+// startAPI starts an API server in the namespace of a new node, and returns the agent's flag for it.
+func startAPI(t *testing.T) (server *kubernetestest.Server, node *testutil.Node, kubeconfig string) {
 	t.Helper()
 	scheme := runtime.NewScheme()
 	if err := errors.Join(corev1.AddToScheme(scheme), metav1.AddMetaToScheme(scheme)); err != nil {
@@ -75,11 +82,17 @@ func porinWithAPI(t *testing.T) (*system, *kubernetestest.Server) {
 			GroupVersionResource: schema.GroupVersionResource{Group: group, Version: version, Resource: resource}, Kind: kind, Namespaced: namespaced,
 		}
 	}
-	server := kubernetestest.New(scheme,
+	resources := []kubernetestest.Resource{
 		resource("", "v1", "pods", "Pod", true), resource("", "v1", "namespaces", "Namespace", false),
+		resource("", "v1", "nodes", "Node", false), resource("", "v1", "events", "Event", true),
 		resource("networking.k8s.io", "v1", "networkpolicies", "NetworkPolicy", true),
-		resource("apiextensions.k8s.io", "v1", "customresourcedefinitions", "CustomResourceDefinition", false))
-	node := testutil.NewNode(t)
+		resource("apiextensions.k8s.io", "v1", "customresourcedefinitions", "CustomResourceDefinition", false),
+	}
+	for _, kind := range []string{"PorinNode", "PorinSession", "PorinPool", "PorinBlock", "PorinCluster", "PorinNetwork", "PorinEndpointGroup"} {
+		resources = append(resources, resource("porin.dev", "v1alpha1", strings.ToLower(kind)+"s", kind, false))
+	}
+	server = kubernetestest.New(scheme, resources...)
+	node = testutil.NewNode(t)
 	var listener net.Listener
 	if err := node.Do(func() (err error) { listener, err = net.Listen("tcp", "127.0.0.1:0"); return err }); err != nil {
 		t.Fatal(err)
@@ -87,8 +100,7 @@ func porinWithAPI(t *testing.T) (*system, *kubernetestest.Server) {
 	web := &http.Server{Handler: server, ReadHeaderTimeout: time.Minute}
 	go func() { _ = web.Serve(listener) }()
 	t.Cleanup(func() { _ = web.Close() })
-	kubeconfig := kubernetestest.Kubeconfig(t, "http://"+listener.Addr().String())
-	return porinWith(t, node, "porin", nil, "--ipam-pod-cidr=10.200.0.0/16", "--ipam-quarantine=0s", "--kubeconfig="+kubeconfig), server
+	return server, node, "--kubeconfig=" + kubernetestest.Kubeconfig(t, "http://"+listener.Addr().String())
 }
 
 func object(version, kind, namespace, name string, fields map[string]any) map[string]any {
@@ -111,17 +123,25 @@ func podOf(t *testing.T, server *kubernetestest.Server, node string, n int) *tes
 	pod := object("v1", "Pod", "shop", name, map[string]any{"labels": map[string]any{"app": fmt.Sprint(n)}, "spec": map[string]any{"nodeName": node}})
 	pod["metadata"].(map[string]any)["uid"] = "u-" + name
 	server.Put(pod)
-	c.Args = [][2]string{{"IgnoreUnknown", "1"}, {"K8S_POD_NAMESPACE", "shop"}, {"K8S_POD_NAME", name}, {"K8S_POD_UID", "u-" + name}}
+	c.Args = podArgs(name)
 	return c
+}
+
+func podArgs(name string) [][2]string {
+	return [][2]string{{"IgnoreUnknown", "1"}, {"K8S_POD_NAMESPACE", "shop"}, {"K8S_POD_NAME", name}, {"K8S_POD_UID", "u-" + name}}
 }
 
 // networkPolicy is the n-th of many: for one of the pods, with so many blocks as peers beside another pod.
 func networkPolicy(n, peers int) map[string]any {
+	return ingressPolicy(fmt.Sprintf("policy-%d", n), n%policyPods, networkPolicyPeers(n, peers), 1000+n)
+}
+
+func networkPolicyPeers(n, peers int) []any {
 	from := []any{map[string]any{"podSelector": matchApp((n + 1) % policyPods)}}
 	for i := range peers {
 		from = append(from, map[string]any{"ipBlock": map[string]any{"cidr": fmt.Sprintf("172.%d.%d.%d/32", 16+n%16, n/16%256, i)}})
 	}
-	return ingressPolicy(fmt.Sprintf("policy-%d", n), n%policyPods, from, 1000+n)
+	return from
 }
 
 func ingressPolicy(name string, app int, from []any, port int) map[string]any {

@@ -1,0 +1,156 @@
+package bench
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"net/http"
+	"net/netip"
+	"net/url"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	v1 "porin.dev/porin/api/v1"
+	"porin.dev/porin/cells/kubernetes/kubernetestest"
+	"porin.dev/porin/internal/testutil"
+)
+
+const (
+	storeNamespaces = 300
+	storePolicies   = 300
+	storeRuns       = 5
+	storeRunPods    = 30 // of a run, for each system
+)
+
+// kubernetesStore compares agents with their records at the API server and in etcd: memory with as many pods,
+// namespaces and policies, and pods one after the other, in runs that alternate.
+func kubernetesStore(t *testing.T, r *report) {
+	server, node, kubeconfig := startAPI(t)
+	for i := range storeNamespaces {
+		server.Put(object("v1", "Namespace", "", fmt.Sprintf("namespace-%d", i), map[string]any{"labels": map[string]any{"team": fmt.Sprint(i)}}))
+	}
+	server.Put(object("v1", "Namespace", "", "shop", map[string]any{}))
+	server.Put(object("v1", "Namespace", "", "kube-system", map[string]any{}))
+	server.Put(object("v1", "Node", "", node.Name, map[string]any{}))
+	createPool(t, node, kubeconfig)
+	kubernetes := porinWith(t, node, "kubernetes", nil, "--store=kubernetes", "--ipam-mode=multi-pool", kubeconfig)
+	etcd := porinWith(t, testutil.NewNode(t), "etcd", nil, "--ipam-mode=multi-pool", "--store=etcd", "--store-etcd-endpoints="+startEtcd(t).endpoint)
+	pool := v1.PoolSpec{Name: "default", Prefixes: []netip.Prefix{netip.MustParsePrefix(storePool)}, Quarantine: new(time.Duration(0))}
+	if err := etcd.agent.Do(http.MethodPut, "/v1/pool/"+pool.Name, pool, nil); err != nil {
+		t.Fatal(err)
+	}
+
+	manifests := []any{}
+	for i := range storePolicies {
+		from := networkPolicyPeers(i, 3)
+		manifests = append(manifests, ingressPolicy(fmt.Sprintf("policy-%d", i), i%endpoints, from, 1000+i))
+		server.Put(ingressPolicy(fmt.Sprintf("policy-%d", i), i%endpoints, from, 1000+i))
+	}
+	list := map[string]any{"apiVersion": "v1", "kind": "List", "items": manifests}
+	if err := etcd.agent.Do(http.MethodPut, "/v1/policy", list, nil); err != nil {
+		t.Fatal(err)
+	}
+	for i := range endpoints {
+		kubernetes.attach(t, podOf(t, server, node.Name, i))
+		etcd.attach(t, storePod(t, i))
+		labels := v1.EndpointPatch{Labels: map[string]string{"app": fmt.Sprint(i)}}
+		if err := etcd.agent.Do(http.MethodPatch, "/v1/endpoint/"+url.PathEscape(fmt.Sprintf("pod-name:shop/pod-%d", i)), labels, nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	const memory = "memory with 250 endpoints, 300 namespaces and 300 policies"
+	for _, s := range []*system{kubernetes, etcd} {
+		st := status(t, s)
+		if st.Endpoints["ready"] != endpoints || st.Policy.Policies != storePolicies || st.Policy.Error != "" {
+			t.Fatalf("%s: endpoints %v, %d policies, %q", s.name, st.Endpoints, st.Policy.Policies, st.Policy.Error)
+		}
+		r.add(memory, s.name, residentMiB(t, s.agent.PID()), "MiB")
+	}
+	r.against(memory, etcd.name)
+	for _, s := range []*system{kubernetes, etcd} {
+		s.agent.Restart(t)
+		testutil.Eventually(t, func() error {
+			if st := status(t, s); st.Endpoints["ready"] != endpoints || st.Policy.Policies != storePolicies {
+				return fmt.Errorf("%s: endpoints %v, %d policies", s.name, st.Endpoints, st.Policy.Policies)
+			}
+			return nil
+		})
+		time.Sleep(5 * time.Second) // lists are read, and their garbage is collected
+		r.add(memory+", restored", s.name, residentMiB(t, s.agent.PID()), "MiB")
+	}
+	r.against(memory+", restored", etcd.name)
+	for _, measure := range []string{memory, memory + ", restored"} {
+		r.atMost(measure+", more than with etcd", r.value(measure, kubernetes.name)-r.value(measure, etcd.name), 8, " MiB")
+	}
+	storeRounds(t, r, server, kubernetes, etcd)
+}
+
+const storePool = "10.200.0.0/16"
+
+// createPool creates the default pool at the API server, as an administrator does.
+func createPool(t *testing.T, node *testutil.Node, kubeconfig string) {
+	t.Helper()
+	create := exec.CommandContext(t.Context(), filepath.Join(testutil.Build(t), "porin"), "pool", "create", "default", "--quarantine=0s", "--prefix="+storePool, kubeconfig)
+	create.Stderr = os.Stderr
+	if err := node.Do(create.Run); err != nil {
+		t.Fatalf("create the pool: %v", err)
+	}
+}
+
+// storePod is a container that the runtime attaches as a pod, whose number is n.
+func storePod(t *testing.T, n int) *testutil.Container {
+	c := testutil.NewContainer(t)
+	c.Args = podArgs(fmt.Sprintf("pod-%d", n))
+	return c
+}
+
+// storeRounds attaches and detaches pods of both systems in turns, in several runs. The API server has told of a pod before it is attached.
+func storeRounds(t *testing.T, r *report, server *kubernetestest.Server, kubernetes, etcd *system) {
+	t.Helper()
+	systems := []*system{kubernetes, etcd}
+	order := rand.New(rand.NewPCG(1, 2))
+	medians := map[string]map[string][]float64{"add": {}, "del": {}}
+	for run := range storeRuns + 1 { // the first one warms
+		pods := map[string][]*testutil.Container{}
+		for i := range storeRunPods {
+			n := endpoints + run*storeRunPods + i
+			pods[kubernetes.name] = append(pods[kubernetes.name], podOf(t, server, kubernetes.node.Name, n))
+			pods[etcd.name] = append(pods[etcd.name], storePod(t, n))
+		}
+		testutil.Eventually(t, func() error {
+			for _, kind := range status(t, kubernetes).Kubernetes.Kinds {
+				if want := endpoints + (run+1)*storeRunPods; kind.Kind == "pods" && kind.Objects != want {
+					return fmt.Errorf("the agent knows %d pods, want %d", kind.Objects, want)
+				}
+			}
+			return nil
+		})
+		for _, op := range []string{"add", "del"} {
+			took := map[string][]time.Duration{}
+			for i := range storeRunPods {
+				for _, k := range order.Perm(len(systems)) {
+					s := systems[k]
+					took[s.name] = append(took[s.name], s.call(t, op, 1, pods[s.name][i]).Calls[0].Took)
+				}
+			}
+			for _, s := range systems {
+				if run > 0 {
+					medians[op][s.name] = append(medians[op][s.name], percentile(took[s.name], 0.5))
+				}
+			}
+		}
+	}
+	for _, op := range []string{"add", "del"} {
+		name := strings.ToUpper(op)
+		for _, s := range systems {
+			r.add(name+" p50, median of five runs", s.name, median(medians[op][s.name]), "ms")
+			r.add(name+" p50, slowest of five runs", s.name, slices.Max(medians[op][s.name]), "ms")
+		}
+		r.against(name+" p50, median of five runs", etcd.name)
+		r.atMost(name+" p50 with the API server, of the slowest run's with etcd", r.value(name+" p50, median of five runs", kubernetes.name)/r.value(name+" p50, slowest of five runs", etcd.name), 1, "")
+	}
+}
