@@ -113,11 +113,20 @@ func read(data []byte) (model.Policy, []error) {
 
 type kind struct{ version, name string }
 
+// maxStrict is how many fields the strict decoder reports at the most.
+const maxStrict = 100
+
+// errMoreFields is about no field: nothing of such a policy is sure.
+var errMoreFields = errors.New("there may be more fields that are not known")
+
 func decode[T any](data []byte, convert func(*T, *faults) model.Policy) (model.Policy, []error) {
 	object := new(T)
 	strict, err := strictjson.UnmarshalStrict(data, object)
 	if err != nil {
 		return model.Policy{}, []error{sayType(data, err)}
+	}
+	if len(strict) >= maxStrict {
+		strict = append(strict, errMoreFields)
 	}
 	found := &faults{}
 	if err := json.Unmarshal(data, &found.raw); err != nil {

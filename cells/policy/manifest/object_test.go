@@ -47,6 +47,7 @@ func TestReadObject(t *testing.T) {
 		"a protocol":                  {networkPolicy(`{"podSelector":{"matchLabels":{"app":"b"}},"ingress":[{"ports":[{"protocol":"QUIC","port":443}]},` + good + `]}`), "none", "[accept]", 1, false},
 		"a field of the spec":         {networkPolicy(`{"podSelector":{"matchLabels":{"app":"b"}},"new":true,"ingress":[` + good + `]}`), "[]", "[]", 1, false},
 		"a field of the selector":     {networkPolicy(`{"podSelector":{"matchFields":{"a":"b"}},"ingress":[` + good + `]}`), "[]", "[]", 1, true},
+		"many fields":                 {networkPolicy(`{"ingress":[{"from":[` + strings.Repeat(`{"new":1},`, 100) + `{}]},` + unknownPeer + `],"podSelector":{"matchFields":{"a":"b"}}}`), "[]", "[]", 202, true},
 		"a type":                      {networkPolicy(`{"podSelector":{"matchLabels":{"app":1}},"ingress":[` + good + `]}`), "[]", "[]", 1, true},
 		"Cilium: a field of a rule":   {cilium(`{"endpointSelector":{"matchLabels":{"app":"b"}},"ingress":[{"fromEndpoints":[{}],"fromNew":[]},{"fromEndpoints":[{}]}]}`), "none", "[accept]", 1, false},
 		"Cilium: what is refused":     {cilium(`{"endpointSelector":{"matchLabels":{"app":"b"}},"ingressDeny":[{"fromNodes":[{}]}],"ingress":[{"fromEndpoints":[{}]}]}`), "none", "[deny:any accept]", 1, false},
