@@ -47,6 +47,10 @@ func (f *faults) namespaceOf(path *field.Path, given, own string) string {
 	}
 	if given == "" {
 		f.add(field.Required(path.Child("namespace"), "no agent watches the Services of all namespaces"))
+		return given
+	}
+	for _, text := range validation.IsDNS1123Label(given) {
+		f.add(field.Invalid(path.Child("namespace"), given, text))
 	}
 	return given
 }

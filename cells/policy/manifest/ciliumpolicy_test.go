@@ -292,6 +292,7 @@ func TestCiliumRefused(t *testing.T) {
 		rule("{toServices: [{k8sService: {serviceName: a}}]}"):                                                                 "spec.ingress[0].toServices: Forbidden: not in rules for ingress",
 		egress("{toServices: [{k8sService: {serviceName: a}, k8sServiceSelector: {selector: {matchLabels: {a: b}}}}]}"):        "spec.egress[0].toServices[0]: Forbidden: [k8sService k8sServiceSelector] together",
 		egress("{toServices: [{k8sService: {serviceName: a b}}]}"):                                                             "spec.egress[0].toServices[0].k8sService.serviceName: Invalid",
+		egress("{toServices: [{k8sService: {serviceName: a, namespace: b/c}}]}"):                                               "spec.egress[0].toServices[0].k8sService.namespace: Invalid",
 		egress("{toServices: [{k8sServiceSelector: {selector: {}}}]}"):                                                         "spec.egress[0].toServices[0].k8sServiceSelector.selector: Required",
 		egress("{toServices: [{k8sService: {serviceName: a}}], toEntities: [world]}"):                                          "spec.egress[0]: Forbidden: toEntities and toServices together",
 		"apiVersion: cilium.io/v2\nkind: CiliumClusterwideNetworkPolicy\nmetadata: {name: a}\nspec: {endpointSelector: {}, egress: [{toServices: [{k8sService: {serviceName: a}}]}]}\n": "spec.egress[0].toServices[0].k8sService.namespace: Required",
