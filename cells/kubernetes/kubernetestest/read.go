@@ -2,6 +2,7 @@ package kubernetestest
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"mime"
@@ -259,11 +260,10 @@ func (s *Server) watch(w http.ResponseWriter, r *http.Request, t target, epoch u
 			return
 		}
 		var events []event
-		for _, c := range s.history {
-			if c.version > from {
-				if e, ok := eventOf(c, t, matches); ok {
-					events = append(events, e)
-				}
+		first, _ := slices.BinarySearchFunc(s.history, from+1, func(c change, version uint64) int { return cmp.Compare(c.version, version) })
+		for _, c := range s.history[first:] {
+			if e, ok := eventOf(c, t, matches); ok {
+				events = append(events, e)
 			}
 		}
 		from = max(from, s.version)

@@ -62,6 +62,15 @@ func (s *Server) put(t target, fields map[string]any, create bool) (*object, int
 	if err != nil {
 		return nil, http.StatusBadRequest, metav1.StatusReasonBadRequest, err
 	}
+	if kind := t.GroupVersion().WithKind(t.Kind); s.scheme.Recognizes(kind) {
+		typed, err := s.scheme.New(kind)
+		if err == nil {
+			err = json.Unmarshal(data, typed)
+		}
+		if err != nil {
+			return nil, http.StatusBadRequest, metav1.StatusReasonBadRequest, err
+		}
+	}
 	meta := in.Metadata
 	if meta.Name == "" || (t.name != "" && t.name != meta.Name) || (t.namespace != "" && meta.Namespace != "" && t.namespace != meta.Namespace) {
 		return nil, http.StatusBadRequest, metav1.StatusReasonBadRequest, fmt.Errorf("the object is %s/%s, the path names %s/%s", meta.Namespace, meta.Name, t.namespace, t.name)
@@ -170,9 +179,16 @@ func (s *Server) delete(o *object) {
 	s.changed.Broadcast()
 }
 
-// Put creates or replaces an object of the scheme, or a map of fields with apiVersion and kind, whatever version it has. It panics when the
-// server has no such resource.
+// Put is [Server.TryPut] that panics in place of an error.
 func (s *Server) Put(value any) {
+	if err := s.TryPut(value); err != nil {
+		panic(err)
+	}
+}
+
+// TryPut creates or replaces an object of the scheme, or a map of fields with apiVersion and kind, whatever version it has. It
+// returns why the server refuses the object, and panics when the server has no such resource.
+func (s *Server) TryPut(value any) error {
 	fields, ok := value.(map[string]any)
 	if !ok {
 		var err error
@@ -196,10 +212,8 @@ func (s *Server) Put(value any) {
 		s.mu.Lock()
 		exists := s.objects[r.Resource][types.NamespacedName{Namespace: namespace, Name: name}] != nil
 		s.mu.Unlock()
-		if _, _, _, err := s.put(target{Resource: r, namespace: namespace, name: name}, fields, !exists); err != nil {
-			panic(err)
-		}
-		return
+		_, _, _, err := s.put(target{Resource: r, namespace: namespace, name: name}, fields, !exists)
+		return err
 	}
 	panic(fmt.Sprintf("no resource for %v %v", fields["apiVersion"], fields["kind"]))
 }
