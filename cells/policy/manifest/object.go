@@ -9,6 +9,7 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+	strictjson "sigs.k8s.io/json"
 
 	"porin.dev/porin/cells/policy/model"
 )
@@ -46,7 +47,7 @@ func narrowParts(policy model.Policy, data []byte, faults []error) model.Policy 
 		Spec  selectors   `json:"spec"`
 		Specs []selectors `json:"specs"`
 	}
-	_ = json.Unmarshal(data, &object) // read has reported it
+	_ = strictjson.UnmarshalCaseSensitivePreserveInts(data, &object) // read has reported it
 	more := policy.More
 	policy.More = nil
 	first, at := object.Spec, "spec."

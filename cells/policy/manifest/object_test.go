@@ -51,6 +51,7 @@ func TestReadObject(t *testing.T) {
 		"a type":                      {networkPolicy(`{"podSelector":{"matchLabels":{"app":1}},"ingress":[` + good + `]}`), "[]", "[]", 1, true},
 		"Cilium: a field of a rule":   {cilium(`{"endpointSelector":{"matchLabels":{"app":"b"}},"ingress":[{"fromEndpoints":[{}],"fromNew":[]},{"fromEndpoints":[{}]}]}`), "none", "[accept]", 1, false},
 		"Cilium: what is refused":     {cilium(`{"endpointSelector":{"matchLabels":{"app":"b"}},"ingressDeny":[{"fromNodes":[{}]}],"ingress":[{"fromEndpoints":[{}]}]}`), "none", "[deny:any accept]", 1, false},
+		"Cilium: other letters":       {cilium(`{"endpointSelector":{"matchLabels":{"app":"b"}},"ingress":[{}],"EndpointSelector":null,"NodeSelector":{}}`), "[]", "[]", 2, false},
 		"Cilium: a list of specs":     {strings.Replace(cilium(`[{}]`), `"spec"`, `"specs"`, 1), "[]", "[]", 1, true},
 		"cluster: a rule that denies": {cluster(`{"tier":"Admin","priority":1,"subject":{"namespaces":{"matchLabels":{"a":"b"}}},"ingress":[{"action":"Accept","from":[{"namespaces":{}}]},{"name":"ingress[7]","action":"Deny","from":[{"namespaces":{},"new":1}]}]}`), "none", "[accept deny:any]", 1, false},
 		"cluster: a rule that passes": {cluster(`{"tier":"Admin","priority":1,"subject":{"namespaces":{"matchLabels":{"a":"b"}}},"egress":[{"action":"Pass","to":[{"new":{}}]},{"action":"Accept","to":[{"new":{}}]}]}`), "[deny:any]", "none", 4, false},
