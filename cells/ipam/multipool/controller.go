@@ -70,11 +70,11 @@ func New(cfg Config, backend cluster.Backend, node KubernetesNode, a *allocator.
 		pools:      newKnownPools(cfg.Labels), warnings: &warnings{log, map[string]string{}},
 	}
 	c.task = task.Forever(log, "multipool-reconcile", c.run)
-	c.blocks = &ownBlocks{c.checkpoint, c.addresses, c.pools, c.warnings, log}
+	c.kubernetes = &kubernetesNode{source: node, checkpoint: c.checkpoint, pools: c.pools, log: log}
+	c.blocks = &ownBlocks{c.checkpoint, c.addresses, c.pools, c.kubernetes, c.warnings, log}
 	c.releaser = &releaser{cfg: cfg, store: backend.Blocks, checkpoint: c.checkpoint, blocks: c.blocks, clock: clock, idle: newIdleBlocks(clock, cfg.IdleTime)}
 	c.history = &storeHistory{cfg: cfg, store: backend.Info, checkpoint: c.checkpoint, blocks: c.blocks, clock: clock, rng: c.rng, log: log}
 	c.session = &session{cfg: cfg, store: backend.Sessions, checkpoint: c.checkpoint, addresses: c.addresses, history: c.history, log: log}
-	c.kubernetes = &kubernetesNode{source: node, checkpoint: c.checkpoint, pools: c.pools, log: log}
 	c.saved = newSavedPools(cfg.Dir)
 	c.reconciler = &reconciler{backend: backend, checkpoint: c.checkpoint, blocks: c.blocks, pools: c.pools, history: c.history, log: log}
 	c.membership = &membership{backend, c.checkpoint, c.blocks, c.history, c.session, c.reconciler, c.kubernetes, log}

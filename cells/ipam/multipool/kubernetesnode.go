@@ -54,6 +54,9 @@ func (k *kubernetesNode) createdAgain() bool {
 	return k.created() && k.checkpoint.NodeUID != "" && k.checkpoint.NodeUID != k.uid
 }
 
+// gone reports whether the Node was deleted, or created again since the node last registered. Others may have deleted the node's records since then.
+func (k *kubernetesNode) gone() bool { return k.deleted || k.createdAgain() }
+
 // claimable returns why the node claims nothing, as far as the Node says.
 func (k *kubernetesNode) claimable() error {
 	if k.deleted {

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"net/netip"
 	"testing"
+	"time"
 
 	"porin.dev/porin/cells/cluster"
 	"porin.dev/porin/cells/cluster/admin"
@@ -196,6 +197,75 @@ func TestNodeDeleted(t *testing.T) {
 		w.mustAllocate(one)
 		w.neverRecovered()
 	})
+}
+
+// TestNodeGoneGivesOutNothing: when the Node or the node's record is deleted, the node gives out no address before the store has confirmed its blocks.
+func TestNodeGoneGivesOutNothing(t *testing.T) {
+	for _, c := range []struct {
+		name string
+		gone func(w *world, m *machine)
+	}{
+		{"the Node is deleted", func(w *world, m *machine) { m.kubernetes.delete() }},
+		{"the Node is created again", func(w *world, m *machine) { m.kubernetes.create("node-2") }},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			w := newWorld(t, strict(t))
+			w.cfg.PreAllocate = 0
+			w.pool("default", 28, "10.0.0.0/24")
+			one := w.machine("one", 1)
+			one.kubernetes.create("node-1")
+			w.mustAllocate(one)
+			w.hasUID(one, "node-1")
+			one.network.Cut() // its token was withdrawn, say
+			c.gone(w, one)
+			w.wait("it gives out nothing", func() bool {
+				_, err := w.allocate(one, time.Second)
+				return err != nil
+			})
+			if n := len(one.addresses.all()); n > 4 {
+				t.Errorf("%d addresses are in use: the block was full", n)
+			}
+			w.stop(one)
+			w.start(one)
+			if addr, err := w.allocate(one, time.Second); err == nil {
+				t.Errorf("%s is given out after a restart", addr)
+			}
+			one.kubernetes.create("node-2")
+			one.network.Heal()
+			w.mustAllocate(one)
+			w.neverRecovered()
+		})
+	}
+}
+
+// TestRecordGoneGivesOutNothing: the watch tells that the node's record is gone, and no request is answered any more.
+func TestRecordGoneGivesOutNothing(t *testing.T) {
+	w := newWorld(t, strict(t))
+	w.cfg.PreAllocate = 0
+	w.pool("default", 28, "10.0.0.0/24")
+	reads := w.breakable("Nodes.Get")
+	one := w.machine("one", 1)
+	one.kubernetes.create("node-1")
+	w.mustAllocate(one)
+	w.hasUID(one, "node-1")
+	n, err := w.backend.Nodes.Get(t.Context(), one.controller.Status().Node)
+	if err != nil {
+		t.Fatal(err)
+	}
+	reads.fail()
+	if err := w.backend.Nodes.Delete(t.Context(), n); err != nil {
+		t.Fatal(err)
+	}
+	w.wait("it gives out nothing", func() bool {
+		_, err := w.allocate(one, time.Second)
+		return err != nil
+	})
+	if n := len(one.addresses.all()); n > 8 {
+		t.Errorf("%d addresses are in use: the block was full", n)
+	}
+	reads.mend()
+	w.endRecovery() // the record of the same Node is gone
+	w.mustAllocate(one)
 }
 
 // TestNodeLabels: labels of the Node select pools, as they change, and after a restart without the API.

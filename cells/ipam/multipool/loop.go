@@ -66,6 +66,9 @@ func (c *Controller) round(ctx context.Context) {
 	if c.kubernetes.read() {
 		c.session.reconnect()
 	}
+	if c.kubernetes.gone() {
+		c.blocks.drainAll()
+	}
 	if slices.ContainsFunc(waiting, func(w *waiter) bool { return w.reconcile }) {
 		c.session.reconnect()
 		c.reconciler.unknownDue = true
@@ -188,7 +191,9 @@ func (c *Controller) wait(ctx context.Context, w *watches) bool {
 			}
 		case change, open := <-w.nodes:
 			if ok = open; ok {
-				news = c.membership.changed(change, w.first(&w.nodesTold, change.Kind))
+				if news = c.membership.changed(change, w.first(&w.nodesTold, change.Kind)); news {
+					c.blocks.drainAll() // the store may refuse to say more
+				}
 			}
 		case change, open := <-w.info:
 			if ok = open; ok {

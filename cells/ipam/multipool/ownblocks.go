@@ -51,12 +51,13 @@ type ownBlocks struct {
 	checkpoint *checkpoint
 	addresses  addresses
 	pools      *knownPools
+	kubernetes *kubernetesNode
 	warnings   *warnings
 	log        *slog.Logger
 }
 
 // resume gives the blocks of the checkpoint to the allocator before the store was asked. After a boot of the machine
-// nothing of them is given out yet, as somebody may have deleted the node meanwhile.
+// nothing of them is given out yet, as somebody may have deleted the node meanwhile. The same holds when its Kubernetes Node is gone.
 func (o *ownBlocks) resume() {
 	for _, b := range o.checkpoint.Blocks {
 		if b.State != blockOwned && !b.State.notOwned() {
@@ -65,7 +66,7 @@ func (o *ownBlocks) resume() {
 		if err := o.addresses.Add(b.Pool, b.CIDR); err != nil {
 			o.log.Warn("a block of the checkpoint cannot be used", "cidr", b.CIDR, "error", err)
 		}
-		if o.checkpoint.rebooted || b.State.notOwned() || !o.pools.hasBlock(b) {
+		if o.checkpoint.rebooted || b.State.notOwned() || !o.pools.hasBlock(b) || o.kubernetes.gone() {
 			o.drain(b)
 		}
 	}
@@ -73,6 +74,13 @@ func (o *ownBlocks) resume() {
 
 // drain stops giving out addresses of the block. Those in use stay.
 func (o *ownBlocks) drain(b ownBlock) { o.addresses.Drain(b.Pool, b.CIDR) }
+
+// drainAll stops giving out addresses until the blocks were reconciled with the store.
+func (o *ownBlocks) drainAll() {
+	for _, b := range o.checkpoint.Blocks {
+		o.drain(b)
+	}
+}
 
 // giveOutAll gives out addresses of the owned blocks as their pools are now.
 func (o *ownBlocks) giveOutAll() {
@@ -84,8 +92,9 @@ func (o *ownBlocks) giveOutAll() {
 }
 
 // giveOut gives out addresses of the block, unless its pool does not have it any more: then it is given back when it is empty.
+// Nothing is given out while the Kubernetes Node is gone.
 func (o *ownBlocks) giveOut(b ownBlock) {
-	if o.pools.obsolete(b) {
+	if o.pools.obsolete(b) || o.kubernetes.gone() {
 		o.drain(b)
 	} else if err := o.addresses.Add(b.Pool, b.CIDR); err != nil {
 		o.warnings.note(err, "addresses of an own block cannot be given out")
