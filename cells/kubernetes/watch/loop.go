@@ -148,7 +148,7 @@ func (l *Loop[T]) State() State {
 func (l *Loop[T]) Run(ctx context.Context) error {
 	version, pause := "", time.Duration(0)
 	for ctx.Err() == nil {
-		began := time.Now()
+		began, resumes := time.Now(), version != ""
 		last, err := l.follow(ctx, version)
 		if ctx.Err() != nil {
 			return nil
@@ -161,7 +161,11 @@ func (l *Loop[T]) Run(ctx context.Context) error {
 		if time.Since(began) > 2*callTimeout {
 			pause = 0 // a watch was open
 		}
-		l.restart(ctx, reason, err, pause)
+		wait := pause
+		if resumes && version == "" {
+			wait = min(wait, firstPause) // the loop has waited before the answer that it has to list
+		}
+		l.restart(ctx, reason, err, wait)
 		pause = min(max(2*pause, firstPause), maxPause)
 	}
 	return nil

@@ -103,6 +103,35 @@ func TestWatchEndsAtOnce(t *testing.T) {
 	})
 }
 
+// TestPauseSetBack restores etcd while the server is away for long: when it answers, the loop lists soon.
+func TestPauseSetBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		began, away := time.Now(), 15*time.Minute
+		var answered []time.Duration
+		s := &script{list: func(metav1.ListOptions) (watch.Page[string], error) {
+			now := time.Since(began)
+			switch {
+			case now == 0:
+				return emptyPage(metav1.ListOptions{})
+			case now < away:
+				return watch.Page[string]{}, errors.New("refused")
+			}
+			answered = append(answered, now)
+			return watch.Page[string]{Version: "3"}, nil
+		}}
+		s.next = func(ctx context.Context) (watch.Event[string], error) {
+			if len(s.watches) > 1 {
+				return silentStream(ctx)
+			}
+			return watch.Event[string]{}, io.EOF
+		}
+		runFor(s, away+5*time.Minute)
+		if len(answered) != 2 || answered[1]-answered[0] > 2*time.Second {
+			t.Errorf("lists that the server has answered: %v, want the version, and a whole list soon", answered)
+		}
+	})
+}
+
 // TestSilentServer: a watch without events and bookmarks is opened again after ten minutes, and whole lists come every 6 to 12 hours.
 func TestSilentServer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
