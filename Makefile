@@ -116,11 +116,13 @@ test: deps build ipam-plugins libcni
 	-@BIN=$(BIN) GO=$(GO) test/versions.sh
 	@PORIN_BIN_DIR=$(BIN) PORIN_PLUGIN_DIR=$(BIN)/plugins PORIN_LIBCNI_DIR=$(BIN)/libcni GO=$(GO) RACE=$(RACE) RERUN=$(RERUN) FULL=$(FULL) test/run.sh '$(PKG)' '$(RUN)'
 
+APISERVER_ENV = PORIN_BIN_DIR=$(BIN) PORIN_PLUGIN_DIR=$(BIN)/plugins PORIN_LIBCNI_DIR=$(BIN)/libcni \
+	PORIN_KUBE_APISERVER=$(PORIN_KUBE_APISERVER) GO=$(GO) FULL=$(FULL) RACE= RERUN=$(RERUN)
 # FULL=1: for each change of cells/kubernetes.
 test-apiserver: build ipam-plugins libcni kube-apiserver
 	@test "$$(id -u)" = 0 || { echo "make test-apiserver: a node is a network namespace, and making one needs root: sudo make test-apiserver"; exit 1; }
-	@PORIN_BIN_DIR=$(BIN) PORIN_PLUGIN_DIR=$(BIN)/plugins PORIN_LIBCNI_DIR=$(BIN)/libcni PORIN_KUBE_APISERVER=$(PORIN_KUBE_APISERVER) GO=$(GO) FULL=$(FULL) RACE= RERUN=$(RERUN) \
-		test/run.sh "./internal/testutil/apiserver ./test/apiserver" '$(RUN)'
+	@$(APISERVER_ENV) test/run.sh "./internal/testutil/apiserver ./test/apiserver" '$(RUN)'
+	@$(APISERVER_ENV) test/run.sh ./cells/ipam/multipool '$(if $(filter .,$(RUN)),^TestRandomAPIServer$$,$(RUN))'
 
 # TESTS and RUN restrict it to some test binaries and to some of their tests. SHORT=1 leaves out upgrades, conformance of policies, and most of bpf, datapath and e2e.
 KERNELS ?= 6.1 6.12

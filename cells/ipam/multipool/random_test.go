@@ -27,15 +27,20 @@ var (
 // The seed decides what happens to whom, not the order of what happens at the same time: run a failure again with its
 // -seed and -count.
 func TestRandom(t *testing.T) {
+	s := drawSeed(t)
+	t.Run("embedded", func(t *testing.T) { random(t, embeddedBacking(t), s) })
+	t.Run("etcd", func(t *testing.T) { random(t, etcdBacking(t), s) })
+	t.Run("kubernetes", func(t *testing.T) { random(t, kubernetesBacking(t), s) })
+	t.Run("strict", func(t *testing.T) { random(t, strictBacking(t, s), s) })
+}
+
+func drawSeed(t *testing.T) uint64 {
 	s := *seed
 	if s == 0 {
 		s = rand.Uint64()
 	}
 	t.Logf("-seed %d", s)
-	t.Run("embedded", func(t *testing.T) { random(t, embeddedBacking(t), s) })
-	t.Run("etcd", func(t *testing.T) { random(t, etcdBacking(t), s) })
-	t.Run("kubernetes", func(t *testing.T) { random(t, kubernetesBacking(t), s) })
-	t.Run("strict", func(t *testing.T) { random(t, strictBacking(t, s), s) })
+	return s
 }
 
 // goal is the number of allocations and releases on each backend.
@@ -99,7 +104,7 @@ func (w *world) count() int {
 func (w *randomWorld) use(n *troubled, rng *rand.Rand) {
 	want := 20
 	done, since := 0, time.Now()
-	for i := 0; w.count() < goal() && !w.Failed(); i++ {
+	for i := 0; (w.count() < goal() || w.store.troubles.Load() < w.store.least) && !w.Failed(); i++ {
 		if now := w.count(); now > done {
 			done, since = now, time.Now()
 		} else if time.Since(since) > testutil.Patience {
@@ -138,6 +143,7 @@ func (w *randomWorld) settle() {
 	if w.Failed() {
 		return
 	}
+	w.listed()
 	w.wait("the recovery is over", func() bool { w.endRecoveryIfWritten(); w.deleteLost(); w.resetContests(); return !w.recovering() })
 	for _, m := range append(machines, w.gone...) {
 		if multipool.HasUnownedBlocks(m.controller) { // that lasts as long as the pods

@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -28,18 +29,23 @@ type backing struct {
 	cluster.Backend
 	save    func() // makes a backup
 	restore func() // has it know what it knew at the backup
+	bumped  func() // is restore, and revisions continue above all earlier ones; nil when it cannot
 	wipe    func() // has it know nothing
 	compact func() // has it forget the past; nil when it has none
 	every   int    // about how many operations there are between two of these
 
-	saved                        cluster.Position // of the backup
-	ways                         [3]int           // of the restores: announced, marked, not announced
-	restores, wipes, compactions int
+	least    int64        // how many there are before it ends
+	troubles atomic.Int64 // how many there were
+	watches  *watches     // of an API server's clients; nil for other stores
+
+	saved                               cluster.Position // of the backup
+	ways                                [3]int           // of the restores: announced, marked, not announced
+	restores, bumps, wipes, compactions int
 }
 
 func (b *backing) summary() string {
-	return fmt.Sprintf("the store was restored %d, wiped %d, compacted %d times; %d of these were announced, %d marked, and %d to be noticed",
-		b.restores, b.wipes, b.compactions, b.ways[0], b.ways[1], b.ways[2])
+	return fmt.Sprintf("the store was restored %d times, %d times with bumped revisions, wiped %d, compacted %d times; %d of these were announced, %d marked, and %d to be noticed",
+		b.restores, b.bumps, b.wipes, b.compactions, b.ways[0], b.ways[1], b.ways[2])
 }
 
 func strictBacking(t *testing.T, seed uint64) *backing {
@@ -48,7 +54,7 @@ func strictBacking(t *testing.T, seed uint64) *backing {
 	backup := s.Backup()
 	return &backing{
 		Backend: s.Backend(), every: 4000,
-		save: func() { backup = s.Backup() }, restore: func() { s.Restore(backup) }, wipe: s.Wipe,
+		save: func() { backup = s.Backup() }, restore: func() { s.Restore(backup) }, bumped: func() { s.RestoreAhead(backup) }, wipe: s.Wipe,
 	}
 }
 
@@ -102,37 +108,49 @@ func kubernetesBacking(t *testing.T) *backing {
 	server, b := recordstest.Start(t)
 	empty := server.Backup()
 	backup := empty
+	watches := &watches{}
 	return &backing{
-		Backend: b, every: 4000,
-		save: func() { backup = server.Backup() }, restore: func() { server.Restore(backup, 0) }, wipe: func() { server.Restore(empty, 0) }, compact: server.Compact,
+		Backend: watches.backend(b), watches: watches, every: 600, least: 6,
+		save: func() { backup = server.Backup() }, restore: func() { server.Restore(backup, 0) }, bumped: func() { server.Restore(backup, 1e9) },
+		wipe: func() { server.Restore(empty, 0) }, compact: server.Compact,
 	}
 }
 
 // troubleStore restores, wipes and compacts the store.
 func (w *randomWorld) troubleStore(rng *rand.Rand) {
 	w.save()
-	for next := 0; !w.Failed(); {
-		next += w.store.every/2 + rng.IntN(w.store.every)
+	for kinds := []int(nil); !w.Failed(); {
+		next := w.count() + w.store.every/2 + rng.IntN(w.store.every)
 		if !w.reach(next, w.endRecoveryIfWritten) {
 			return
 		}
-		switch n := rng.IntN(8); {
-		case n < 3 && w.store.compact != nil:
+		if len(kinds) == 0 {
+			kinds = rng.Perm(6)
+		}
+		kind := kinds[0]
+		kinds = kinds[1:]
+		switch {
+		case kind == 0, kind == 1 && w.store.bumped == nil:
+			w.note("the store is restored")
+			w.store.restores++
+			w.setBack(rng, w.store.restore, 3, false)
+		case kind == 1:
+			w.note("the store is restored, and bumps revisions")
+			w.store.bumps++
+			w.setBack(rng, w.store.bumped, 2, false)
+		case kind == 2:
+			w.note("the store is wiped")
+			w.store.wipes++
+			w.setBack(rng, w.store.wipe, 3, true)
+		case kind >= 4 && w.store.compact != nil:
 			w.note("the store is compacted")
 			w.store.compactions++
 			w.store.compact()
-		case n < 4:
+		default:
 			w.note("a backup of the store is made")
 			w.save()
-		case n < 7:
-			w.note("the store is restored")
-			w.store.restores++
-			w.setBack(rng, w.store.restore)
-		default:
-			w.note("the store is wiped")
-			w.store.wipes++
-			w.setBack(rng, w.store.wipe)
 		}
+		w.store.troubles.Add(1)
 	}
 }
 
@@ -159,15 +177,19 @@ func (w *randomWorld) save() {
 		w.store.saved = position
 		return err == nil
 	})
+	w.gate.Cut()
+	defer w.gate.Heal()
 	w.store.save()
 }
 
 // setBack does what the documentation says of a restore: every node knows of the recovery before, or no agent reaches the
-// store before it is marked; or it says nothing, when every node can notice.
-func (w *randomWorld) setBack(rng *rand.Rand, do func()) {
+// store before it is marked; or it says nothing, when every node can notice. That is the last
+// of three ways. Clients of an API server are not cut off meanwhile, unless cut says so: their watches have to list again by themselves.
+func (w *randomWorld) setBack(rng *rand.Rand, do func(), ways int, cut bool) {
 	w.changing.Lock()
 	defer w.changing.Unlock()
-	way := min(rng.IntN(4), 2)
+	w.listed()
+	way := min(rng.IntN(4), ways-1)
 	if way == 2 && !w.canNotice() {
 		way = rng.IntN(2)
 	}
@@ -189,7 +211,12 @@ func (w *randomWorld) setBack(rng *rand.Rand, do func()) {
 			})
 		})
 	}
-	w.gate.Cut()
+	if cut || way == 1 || w.store.watches == nil {
+		w.gate.Cut()
+	}
+	if w.store.watches != nil {
+		w.store.watches.setBack()
+	}
 	do()
 	if way == 1 {
 		w.beginRecovery()

@@ -218,16 +218,24 @@ func (w *randomWorld) copyToAnother(n *troubled) {
 	w.removeMachine(c)
 }
 
-// copyWhole starts a copy that has the machine-id, too. Both notice, and give out nothing. Then the copy goes away.
+// copyWhole starts a copy that has the machine-id, too. Both notice, and give out nothing. Then the copy goes away. When the
+// store has lost the node's record, one of them becomes another node: it is under another Node than in its checkpoint.
 func (w *randomWorld) copyWhole(n *troubled) {
 	m := n.machine
 	id := m.controller.Status().Node
 	w.note("the disk of %s is copied", m.dir)
 	c := w.copyOf(m, n.rng.Uint64())
+	apart := false
 	w.wait("both machines with key "+id.Key+" notice", func() bool {
 		_, _ = w.allocate(c, time.Millisecond)
-		return m.controller.Status().Contested != nil && c.controller.Status().Contested != nil
+		first, second := m.controller.Status(), c.controller.Status()
+		apart = second.Connected && first.Node != second.Node
+		return apart || first.Contested != nil && second.Contested != nil
 	})
+	if apart {
+		w.removeMachine(c)
+		return
+	}
 	w.note("both notice that they are %s", id)
 	w.stop(c)
 	w.endPods(c)

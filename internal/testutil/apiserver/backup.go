@@ -31,11 +31,18 @@ func (s *Server) Save(t testing.TB) string {
 	return path
 }
 
-// Restore stops the API server, restores etcd from a snapshot, and starts both. A bump above 0 is added to the revision, and earlier
-// revisions count as compacted: etcdutl snapshot restore --bump-revision --mark-compacted.
+// Restore stops the API server, restores etcd from a snapshot, and starts both.
 func (s *Server) Restore(t testing.TB, snapshot string, bump uint64) {
 	t.Helper()
 	s.Stop()
+	s.RestoreEtcd(t, snapshot, bump)
+	s.Start(t)
+}
+
+// RestoreEtcd restores etcd from a snapshot under the API server. A bump above 0 is added to the revision, and earlier revisions count as
+// compacted: etcdutl snapshot restore --bump-revision --mark-compacted.
+func (s *Server) RestoreEtcd(t testing.TB, snapshot string, bump uint64) {
+	t.Helper()
 	s.etcd.Stop()
 	if err := os.RemoveAll(s.config.Dir); err != nil {
 		t.Fatal(err)
@@ -48,5 +55,21 @@ func (s *Server) Restore(t testing.TB, snapshot string, bump uint64) {
 		t.Fatalf("restore etcd: %v", err)
 	}
 	s.etcd.Start(t)
-	s.Start(t)
+}
+
+// Compact has etcd forget the past.
+func (s *Server) Compact(t testing.TB) {
+	t.Helper()
+	s.etcd.Compact(t)
+}
+
+// Advance has etcd go on by some revisions, without the API server.
+func (s *Server) Advance(t testing.TB, revisions int) {
+	t.Helper()
+	client := s.etcd.Client(t)
+	for range revisions {
+		if _, err := client.Put(t.Context(), "test", ""); err != nil {
+			t.Fatalf("write to etcd: %v", err)
+		}
+	}
 }

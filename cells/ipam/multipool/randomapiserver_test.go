@@ -1,0 +1,58 @@
+package multipool_test
+
+import (
+	"math/rand/v2"
+	"net/http"
+	"path/filepath"
+	"testing"
+
+	"porin.dev/porin/cells/kubernetes/records/recordstest"
+	"porin.dev/porin/internal/testutil"
+	"porin.dev/porin/internal/testutil/apiserver"
+)
+
+// TestRandomAPIServer is TestRandom on a real API server. Its etcd is restored under it, with and without --bump-revision.
+func TestRandomAPIServer(t *testing.T) {
+	s := drawSeed(t)
+	random(t, apiserverBacking(t, s), s)
+}
+
+// apiserverBacking is wiped by deletions at the API server. Its etcd goes on after a backup, as with other clients, so that the restored
+// one does not pass what an agent has seen before that agent lists.
+func apiserverBacking(t *testing.T, seed uint64) *backing {
+	server := apiserver.StartLocal(t)
+	admin := server.Admin()
+	t.Cleanup(admin.Close)
+	admin.ApplyFile(t, filepath.Join("..", "..", "..", "deploy", "kubernetes", "crds.yaml"))
+	for _, r := range recordstest.Resources() {
+		path := "/apis/" + r.GroupVersion().String() + "/" + r.Resource
+		testutil.Eventually(t, func() error { return admin.Do(t.Context(), http.MethodGet, path, nil, nil) }) // 429 for a moment after the kind's creation
+	}
+	kubeconfig := server.AdminKubeconfig(t)
+	rng := rand.New(rand.NewPCG(seed, 2000))
+	snapshot := ""
+	watches := &watches{}
+	least := int64(6)
+	if testutil.Full() {
+		least = 36
+	}
+	return &backing{
+		Backend: watches.backend(recordstest.Backend(t, kubeconfig)), watches: watches, every: 600, least: least,
+		save: func() {
+			snapshot = server.Save(t)
+			server.Advance(t, 1000)
+		},
+		restore: func() { server.Restore(t, snapshot, 0) },
+		bumped: func() {
+			const bump = 1e9 // as etcd's documentation advises
+			if restart := rng.IntN(2) == 0; restart {
+				server.Restore(t, snapshot, bump)
+			} else {
+				t.Log("etcd is restored under a running API server")
+				server.RestoreEtcd(t, snapshot, bump)
+			}
+		},
+		wipe:    func() { recordstest.Wipe(t, kubeconfig) },
+		compact: func() { server.Compact(t) },
+	}
+}
