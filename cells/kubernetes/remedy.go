@@ -4,9 +4,21 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
+	"net/url"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 )
+
+// cause is the part of the error that does not depend on the request.
+func cause(err error) error {
+	if failed, ok := errors.AsType[*url.Error](err); ok {
+		return failed.Err
+	}
+	if status, ok := errors.AsType[*apierrors.StatusError](err); ok {
+		return status
+	}
+	return err
+}
 
 // remedy is the error with what to do about it.
 func remedy(err error) string {

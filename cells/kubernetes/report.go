@@ -78,12 +78,23 @@ func (c *checker) Examine(_ context.Context, only string) (findings []doctor.Fin
 	if only != "" {
 		return nil, nil
 	}
-	for _, s := range c.watches.states() {
-		if s.Err != nil {
-			findings = append(findings, doctor.Finding{Kind: apiServerUnreachable, Subject: s.Kind, Detail: remedy(s.Err)})
+	return findingsOf(c.watches.states()), nil
+}
+
+// findingsOf has one finding for each error: an API server that is away is one.
+func findingsOf(states []watch.State) (findings []doctor.Finding) {
+	for _, s := range states {
+		if s.Err == nil {
+			continue
 		}
+		detail := remedy(cause(s.Err))
+		if i := slices.IndexFunc(findings, func(f doctor.Finding) bool { return f.Detail == detail }); i >= 0 {
+			findings[i].Subject = "API server"
+			continue
+		}
+		findings = append(findings, doctor.Finding{Kind: apiServerUnreachable, Subject: s.Kind, Detail: detail})
 	}
-	return findings, nil
+	return findings
 }
 
 var (

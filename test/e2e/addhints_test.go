@@ -102,7 +102,7 @@ func TestAddInRecovery(t *testing.T) {
 // TestAddOfUnknownPool has the settings of the agent name a pool that is not there, and a pod.
 func TestAddOfUnknownPool(t *testing.T) {
 	r := withPools(t, nil, "--ipam-namespace-pool=shop=violet", "--ipam-node-pool=green")
-	r.failsWith(asking(t, "", "K8S_POD_NAMESPACE=shop", "K8S_POD_NAME=a"), codeInvalidConfig, `pool "violet": no such pool: there are default`,
+	r.failsWith(asking(t, "", "K8S_POD_NAMESPACE=shop", "K8S_POD_NAME=a"), codeInvalidConfig, `pool "violet": no such pool: the pools are: default`,
 		`create it with porin pool create, or correct --ipam-namespace-pool of the agent, which has it for namespace "shop"`)
 	r.failsWith(asking(t, ""), codeInvalidConfig, `pool "green": no such pool`, "create it with porin pool create, or correct --ipam-node-pool of the agent")
 	r.failsWith(asking(t, "red"), codeInvalidConfig, `pool "red": no such pool`, "create it with porin pool create, or have the pod name another one")

@@ -99,7 +99,7 @@ func TestPoolOfPod(t *testing.T) {
 		}
 	}
 	for _, c := range []*testutil.Container{asking(t, "", "PORIN_POOL=purple"), asking(t, "purple")} {
-		r.refuses(c, `pool "purple": no such pool: there are blue, default, green, red`)
+		r.refuses(c, `pool "purple": no such pool: the pools are: blue, default, green, red`)
 	}
 	r.restartWith("--ipam-node-pool=red")
 	if got := r.pooled(); !maps.Equal(got, want) {

@@ -166,7 +166,7 @@ func TestUnknownPool(t *testing.T) {
 	n.Pools().Configure("blue", allocator.Settings{IPv4: true})
 	_, err := n.Allocate(allocator.Request{Owner: "a", Pool: "green"})
 	wantFault(t, "green", err, allocator.ErrUnknownPool)
-	if want := `allocate for a: pool "green": no such pool: there are blue, default`; err.Error() != want {
+	if want := `allocate for a: pool "green": no such pool: the pools are: blue, default`; err.Error() != want {
 		t.Errorf("%s, want %s", err, want)
 	}
 	for i := range 100 {

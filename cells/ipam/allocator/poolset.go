@@ -1,6 +1,7 @@
 package allocator
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"net/netip"
@@ -42,7 +43,8 @@ func (s *poolSet) serving(name string) (*pool, error) {
 	p := s.byName[name]
 	if p == nil || !p.known {
 		s.noteUnknown(name)
-		return nil, fmt.Errorf("pool %q: %w: there are %s", name, ErrUnknownPool, strings.Join(s.knownNames(), ", "))
+		known := strings.Join(s.knownNames(), ", ")
+		return nil, fmt.Errorf("pool %q: %w: the pools are: %s", name, ErrUnknownPool, cmp.Or(known, "none"))
 	}
 	p.asked = true
 	return p, nil

@@ -4,6 +4,7 @@ import (
 	"slices"
 
 	"porin.dev/porin/cells/cluster"
+	"porin.dev/porin/cells/supervisor"
 )
 
 // StartAs is Start on a machine with that boot ID and machine-id.
@@ -16,6 +17,9 @@ func StartAs(c *Controller, boot, machine string) error {
 func HasUnownedBlocks(c *Controller) bool {
 	return slices.ContainsFunc(c.Status().Blocks, func(b BlockStatus) bool { return blockState(b.State).notOwned() })
 }
+
+// Condition is the health of the controller.
+func Condition(c *Controller) supervisor.Condition { return health{c}.Condition() }
 
 // NewReporter is the part of porin status.
 var NewReporter = newReporter

@@ -1,6 +1,10 @@
 package multipool
 
-import "porin.dev/porin/cells/supervisor"
+import (
+	"errors"
+
+	"porin.dev/porin/cells/supervisor"
+)
 
 // health says how the controller is. It is a supervisor.HealthReporter.
 type health struct{ controller *Controller }
@@ -10,8 +14,15 @@ func (h health) Condition() supervisor.Condition {
 	c := supervisor.Condition{Cell: "multipool", State: supervisor.OK}
 	if err := h.controller.waiters.refusal(); err != nil {
 		c.State, c.Reason = supervisor.Degraded, "no address is given out: "+err.Error()
-	} else if err := h.controller.Status().Contested; err != nil {
-		c.State, c.Reason = supervisor.Degraded, err.Error()
+		return c
+	}
+	switch s := h.controller.Status(); {
+	case s.Contested != nil:
+		c.State, c.Reason = supervisor.Degraded, s.Contested.Error()
+	case errors.Is(s.blocked, ErrNodeDeleted):
+		c.State, c.Reason = supervisor.Degraded, "no address is given out: "+s.blocked.Error()
+	case s.NoPool:
+		c.State, c.Reason = supervisor.Degraded, "no address is given out: there is no pool; create one with porin pool create"
 	}
 	return c
 }

@@ -9,6 +9,7 @@ import (
 	"porin.dev/porin/cells/cluster"
 	"porin.dev/porin/cells/cluster/admin"
 	"porin.dev/porin/cells/ipam/multipool"
+	"porin.dev/porin/cells/supervisor"
 	"porin.dev/porin/internal/watchable"
 )
 
@@ -171,6 +172,7 @@ func TestNodeDeleted(t *testing.T) {
 		w.hasUID(one, "node-1")
 		node.delete()
 		w.refused(one, multipool.ErrNodeDeleted)
+		w.wait("its health says so", func() bool { return multipool.Condition(one.controller).State == supervisor.Degraded })
 		w.stop(one)
 		w.start(one)
 		w.wait("it is connected", func() bool { return one.controller.Status().Connected })
@@ -196,7 +198,17 @@ func TestNodeDeleted(t *testing.T) {
 		w.wait("its block is claimed again", func() bool { return len(w.blocks()) == 1 })
 		w.mustAllocate(one)
 		w.neverRecovered()
+		w.wait("its health is good", func() bool { return multipool.Condition(one.controller).State == supervisor.OK })
 	})
+}
+
+// TestNoPool: without a pool every ADD fails, and the health says so.
+func TestNoPool(t *testing.T) {
+	w := newWorld(t, strict(t))
+	one := w.machine("one", 1)
+	w.wait("its health says so", func() bool { return multipool.Condition(one.controller).State == supervisor.Degraded })
+	w.pool("default", 28, "10.0.0.0/24")
+	w.wait("its health is good", func() bool { return multipool.Condition(one.controller).State == supervisor.OK })
 }
 
 // TestNodeGoneGivesOutNothing: when the Node or the node's record is deleted, the node gives out no address before the store has confirmed its blocks.
