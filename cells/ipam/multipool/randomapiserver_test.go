@@ -30,7 +30,7 @@ func apiserverBacking(t *testing.T, seed uint64) *backing {
 	}
 	kubeconfig := server.AdminKubeconfig(t)
 	rng := rand.New(rand.NewPCG(seed, 2000))
-	snapshot := ""
+	snapshot, bump := "", uint64(0)
 	watches := &watches{}
 	least := int64(6)
 	if testutil.Full() {
@@ -44,7 +44,7 @@ func apiserverBacking(t *testing.T, seed uint64) *backing {
 		},
 		restore: func() { server.Restore(t, snapshot, 0) },
 		bumped: func() {
-			const bump = 1e9 // as etcd's documentation advises
+			bump += 1e9 // etcd's documentation advises so much. The same backup may be restored twice, and revisions must be above all earlier ones
 			if restart := rng.IntN(2) == 0; restart {
 				server.Restore(t, snapshot, bump)
 			} else {

@@ -108,11 +108,12 @@ func kubernetesBacking(t *testing.T) *backing {
 	server, b := recordstest.Start(t)
 	empty := server.Backup()
 	backup := empty
-	watches := &watches{}
+	watches, bump := &watches{}, uint64(0)
 	return &backing{
 		Backend: watches.backend(b), watches: watches, every: 600, least: 6,
-		save: func() { backup = server.Backup() }, restore: func() { server.Restore(backup, 0) }, bumped: func() { server.Restore(backup, 1e9) },
-		wipe: func() { server.Restore(empty, 0) }, compact: server.Compact,
+		save: func() { backup = server.Backup() }, restore: func() { server.Restore(backup, 0) },
+		bumped: func() { bump += 1e9; server.Restore(backup, bump) }, // the same backup may be restored twice
+		wipe:   func() { server.Restore(empty, 0) }, compact: server.Compact,
 	}
 }
 
