@@ -122,7 +122,7 @@ APISERVER_ENV = PORIN_BIN_DIR=$(BIN) PORIN_PLUGIN_DIR=$(BIN)/plugins PORIN_LIBCN
 test-apiserver: build ipam-plugins libcni kube-apiserver
 	@test "$$(id -u)" = 0 || { echo "make test-apiserver: a node is a network namespace, and making one needs root: sudo make test-apiserver"; exit 1; }
 	@$(APISERVER_ENV) test/run.sh "./internal/testutil/apiserver ./test/apiserver" '$(RUN)'
-	@$(APISERVER_ENV) test/run.sh ./cells/ipam/multipool '$(if $(filter .,$(RUN)),^TestRandomAPIServer$$,$(RUN))'
+	@$(APISERVER_ENV) test/run.sh ./cells/ipam/multipool '$(if $(filter .,$(RUN)),^(TestRandomAPIServer|TestRestore.*|TestWipe)$$,$(RUN))'
 
 # TESTS and RUN restrict it to some test binaries and to some of their tests. SHORT=1 leaves out upgrades, conformance of policies, and most of bpf, datapath and e2e.
 KERNELS ?= 6.1 6.12

@@ -163,7 +163,7 @@ func TestTwoAgentsOneFolder(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	start := func() error { return multipool.StartAs(another, one.dir+"-boot-0", "") }
+	start := func() error { return multipool.StartAs(another, filepath.Base(one.dir)+"-boot-0", "") }
 	if err := start(); !errors.Is(err, multipool.ErrFolderInUse) {
 		t.Errorf("the other agent starts with error %v, want %v", err, multipool.ErrFolderInUse)
 	}

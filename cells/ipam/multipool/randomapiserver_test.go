@@ -24,10 +24,13 @@ func apiserverBacking(t *testing.T, seed uint64) *backing {
 	admin := server.Admin()
 	t.Cleanup(admin.Close)
 	admin.ApplyFile(t, filepath.Join("..", "..", "..", "deploy", "kubernetes", "crds.yaml"))
-	for _, r := range recordstest.Resources() {
-		path := "/apis/" + r.GroupVersion().String() + "/" + r.Resource
-		testutil.Eventually(t, func() error { return admin.Do(t.Context(), http.MethodGet, path, nil, nil) }) // 429 for a moment after the kind's creation
+	served := func() { // 429 for a moment after the kind's creation, and after a start
+		for _, r := range recordstest.Resources() {
+			path := "/apis/" + r.GroupVersion().String() + "/" + r.Resource
+			testutil.Eventually(t, func() error { return admin.Do(t.Context(), http.MethodGet, path, nil, nil) })
+		}
 	}
+	served()
 	kubeconfig := server.AdminKubeconfig(t)
 	rng := rand.New(rand.NewPCG(seed, 2000))
 	snapshot, bump := "", uint64(0)
@@ -42,7 +45,7 @@ func apiserverBacking(t *testing.T, seed uint64) *backing {
 			snapshot = server.Save(t)
 			server.Advance(t, 1000)
 		},
-		restore: func() { server.Restore(t, snapshot, 0) },
+		restore: func() { server.Restore(t, snapshot, 0); served() },
 		bumped: func() {
 			bump += 1e9 // etcd's documentation advises so much. The same backup may be restored twice, and revisions must be above all earlier ones
 			if restart := rng.IntN(2) == 0; restart {
@@ -51,6 +54,7 @@ func apiserverBacking(t *testing.T, seed uint64) *backing {
 				t.Log("etcd is restored under a running API server")
 				server.RestoreEtcd(t, snapshot, bump)
 			}
+			served()
 		},
 		wipe:    func() { recordstest.Wipe(t, kubeconfig) },
 		compact: func() { server.Compact(t) },

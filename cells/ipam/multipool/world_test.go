@@ -103,7 +103,7 @@ func (w *world) pool(name string, blockBits int, cidrs ...string) cluster.Pool {
 // machine makes a new machine and starts its agent.
 func (w *world) machine(name string, seed uint64) *machine {
 	dir := w.TempDir()
-	return w.machineOn(&machine{name: name, dir: dir, machineID: "id of " + dir}, seed)
+	return w.machineOn(&machine{name: name, dir: dir, machineID: "id of " + filepath.Base(dir)}, seed)
 }
 
 // machineOn is machine with a disk that may have something on it.
@@ -115,7 +115,7 @@ func (w *world) machineOn(m *machine, seed uint64) *machine {
 	}
 	if m.kubernetes == nil {
 		m.kubernetes = &kubernetesNode{}
-		m.kubernetes.create("node of " + m.dir)
+		m.kubernetes.create("node of " + filepath.Base(m.dir))
 	}
 	m.network, m.addresses = clustertest.NewNetwork(way, seed, w.loss, time.Millisecond), newPlain()
 	w.start(m)
@@ -144,7 +144,7 @@ func (w *world) start(m *machine) {
 	if err != nil {
 		w.Fatal(err)
 	}
-	if err := multipool.StartAs(c, fmt.Sprintf("%s-boot-%d", m.dir, m.boots), m.machineID); err != nil {
+	if err := multipool.StartAs(c, fmt.Sprintf("%s-boot-%d", filepath.Base(m.dir), m.boots), m.machineID); err != nil {
 		w.Error(err)
 	}
 	m.controller = c

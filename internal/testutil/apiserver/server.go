@@ -28,8 +28,8 @@ import (
 	"porin.dev/porin/internal/testutil"
 )
 
-// envBinary names the kube-apiserver, as make test-apiserver has it.
-const envBinary = "PORIN_KUBE_APISERVER"
+// EnvBinary names the kube-apiserver, as make test-apiserver has it.
+const EnvBinary = "PORIN_KUBE_APISERVER"
 
 const port = 6443
 
@@ -63,7 +63,7 @@ func StartLocal(t testing.TB) *Server {
 
 func start(t testing.TB, in func(func() error) error, addr netip.Addr) *Server {
 	t.Helper()
-	binary := os.Getenv(envBinary)
+	binary := os.Getenv(EnvBinary)
 	if _, err := os.Stat(binary); err != nil {
 		t.Skip("needs a kube-apiserver: make test-apiserver")
 	}
