@@ -25,13 +25,17 @@ type Network struct {
 	paused chan struct{} // closed when the process goes on; nil when it is not paused
 	late   sync.WaitGroup
 	closed chan struct{}
+	// watches has each open watch, by the type of its records: whether it has told a snapshot since the last SetBack.
+	watches map[*string]bool
 
 	closing sync.Once
 }
 
 // NewNetwork returns the way to a backend that loses answers with a probability. Each call takes up to delay.
 func NewNetwork(b cluster.Backend, seed uint64, loss float64, delay time.Duration) *Network {
-	return &Network{backend: b, delay: delay, rng: rand.New(rand.NewPCG(seed, 11)), loss: loss, whole: make(chan struct{}), closed: make(chan struct{})}
+	return &Network{
+		backend: b, delay: delay, rng: rand.New(rand.NewPCG(seed, 11)), loss: loss, whole: make(chan struct{}), closed: make(chan struct{}), watches: map[*string]bool{},
+	}
 }
 
 // Cut has every call fail until Heal.
@@ -92,6 +96,27 @@ func (n *Network) Calm() {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.loss = 0
+}
+
+// SetBack has each open watch owe a snapshot: the store is about to be set back.
+func (n *Network) SetBack() {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	for watch := range n.watches {
+		n.watches[watch] = false
+	}
+}
+
+// Late returns the types of the records whose watches owe a snapshot.
+func (n *Network) Late() (types []string) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	for watch, told := range n.watches {
+		if !told {
+			types = append(types, *watch)
+		}
+	}
+	return types
 }
 
 // Close ends a pause and waits for calls that are late.
@@ -174,14 +199,19 @@ func forward[T any](ctx context.Context, n *Network, begin func(context.Context)
 		cancel()
 		return err
 	}
+	what := fmt.Sprintf("%T", *new(T))
+	n.mu.Lock()
+	whole := n.whole
+	n.watches[&what] = true
+	n.mu.Unlock()
 	defer func() {
+		n.mu.Lock()
+		delete(n.watches, &what)
+		n.mu.Unlock()
 		cancel()
 		for range changes {
 		}
 	}()
-	n.mu.Lock()
-	whole := n.whole
-	n.mu.Unlock()
 	for n.healed() == nil {
 		select {
 		case <-ctx.Done():
@@ -189,6 +219,11 @@ func forward[T any](ctx context.Context, n *Network, begin func(context.Context)
 		case <-whole:
 			return nil
 		case change, ok := <-changes:
+			if change.Kind == cluster.Snapshot {
+				n.mu.Lock()
+				n.watches[&what] = true
+				n.mu.Unlock()
+			}
 			n.whilePaused()
 			if !ok || n.healed() != nil {
 				return nil

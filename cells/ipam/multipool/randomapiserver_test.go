@@ -34,13 +34,12 @@ func apiserverBacking(t *testing.T, seed uint64) *backing {
 	kubeconfig := server.AdminKubeconfig(t)
 	rng := rand.New(rand.NewPCG(seed, 2000))
 	snapshot, bump := "", uint64(0)
-	watches := &watches{}
 	least := int64(6)
 	if testutil.Full() {
 		least = 36
 	}
 	return &backing{
-		Backend: watches.backend(recordstest.Backend(t, kubeconfig)), watches: watches, every: 600, least: least,
+		Backend: recordstest.Backend(t, kubeconfig), relists: true, every: 600, least: least,
 		save: func() {
 			snapshot = server.Save(t)
 			server.Advance(t, 1000)

@@ -22,6 +22,7 @@ import (
 	"porin.dev/porin/cells/store"
 	"porin.dev/porin/cells/store/storetest"
 	"porin.dev/porin/cells/store/storetest/etcdtest"
+	"porin.dev/porin/internal/testutil"
 )
 
 // backing is a store that can be set back.
@@ -29,14 +30,14 @@ type backing struct {
 	cluster.Backend
 	save    func() // makes a backup
 	restore func() // has it know what it knew at the backup
-	bumped  func() // is restore, and revisions continue above all earlier ones; nil when it cannot
+	bumped  func() // like restore, but revisions go on above all earlier revisions; nil when it cannot
 	wipe    func() // has it know nothing
 	compact func() // has it forget the past; nil when it has none
 	every   int    // about how many operations there are between two of these
 
 	least    int64        // how many there are before it ends
 	troubles atomic.Int64 // how many there were
-	watches  *watches     // of an API server's clients; nil for other stores
+	relists  bool         // watches list again after a restore without being cut off: they are at an API server
 
 	saved                               cluster.Position // of the backup
 	ways                                [3]int           // of the restores: announced, marked, not announced
@@ -108,9 +109,9 @@ func kubernetesBacking(t *testing.T) *backing {
 	server, b := recordstest.Start(t)
 	empty := server.Backup()
 	backup := empty
-	watches, bump := &watches{}, uint64(0)
+	bump := uint64(0)
 	return &backing{
-		Backend: watches.backend(b), watches: watches, every: 600, least: 6,
+		Backend: b, relists: true, every: 600, least: 6,
 		save: func() { backup = server.Backup() }, restore: func() { server.Restore(backup, 0) },
 		bumped: func() { bump += 1e9; server.Restore(backup, bump) }, // the same backup may be restored twice
 		wipe:   func() { server.Restore(empty, 0) }, compact: server.Compact,
@@ -184,8 +185,8 @@ func (w *randomWorld) save() {
 }
 
 // setBack does what the documentation says of a restore: every node knows of the recovery before, or no agent reaches the
-// store before it is marked; or it says nothing, when every node can notice. That is the last
-// of three ways. Clients of an API server are not cut off meanwhile, unless cut says so: their watches have to list again by themselves.
+// store before it is marked; or it says nothing, when every node can notice. It chooses one
+// of the first ways of these three. Clients of an API server are not cut off, unless cut is true: their watches list again by themselves.
 func (w *randomWorld) setBack(rng *rand.Rand, do func(), ways int, cut bool) {
 	w.changing.Lock()
 	defer w.changing.Unlock()
@@ -212,11 +213,9 @@ func (w *randomWorld) setBack(rng *rand.Rand, do func(), ways int, cut bool) {
 			})
 		})
 	}
-	if cut || way == 1 || w.store.watches == nil {
+	w.gate.SetBack()
+	if cut || way == 1 || !w.store.relists {
 		w.gate.Cut()
-	}
-	if w.store.watches != nil {
-		w.store.watches.setBack()
 	}
 	do()
 	if way == 1 {
@@ -224,6 +223,16 @@ func (w *randomWorld) setBack(rng *rand.Rand, do func(), ways int, cut bool) {
 	}
 	w.gate.Heal()
 	w.wait("the recovery has begun", w.recovering)
+}
+
+// listed waits until every watch that was open before the last restore has listed since.
+func (w *randomWorld) listed() {
+	testutil.Eventually(w.T, func() error {
+		if late := w.gate.Late(); len(late) > 0 {
+			return fmt.Errorf("watches that have not listed since the store was set back: %v", late)
+		}
+		return nil
+	})
 }
 
 // canNotice reports whether each machine's checkpoint has a position far beyond the backup: none can be
