@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
-	"net/http/httptest"
 	"net/netip"
 	"regexp"
 	"runtime"
@@ -19,9 +18,7 @@ import (
 	"go.uber.org/fx"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	k8sruntime "k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/yaml"
 
@@ -34,6 +31,7 @@ import (
 	"porin.dev/porin/cells/kubernetes"
 	"porin.dev/porin/cells/kubernetes/kubernetestest"
 	"porin.dev/porin/cells/kubernetes/records"
+	"porin.dev/porin/cells/kubernetes/records/recordstest"
 	"porin.dev/porin/cells/policy"
 	"porin.dev/porin/cells/policy/engine"
 	"porin.dev/porin/cells/policy/manifest"
@@ -117,16 +115,11 @@ type mutatedAgent struct {
 }
 
 func startMutatedAgent(t *testing.T) *mutatedAgent {
-	scheme := k8sruntime.NewScheme()
-	if err := errors.Join(corev1.AddToScheme(scheme), metav1.AddMetaToScheme(scheme)); err != nil {
-		t.Fatal(err)
-	}
-	metav1.AddToGroupVersion(scheme, corev1.SchemeGroupVersion)
+	fake, kubeconfig := recordstest.StartServer(t)
 	crds := schema.GroupVersionResource{Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions"}
-	events := corev1.SchemeGroupVersion.WithResource("events")
-	a := &mutatedAgent{kinds: kinds(t), told: map[string]string{}, server: kubernetestest.New(scheme,
-		kubernetestest.Resource{GroupVersionResource: crds, Kind: "CustomResourceDefinition"},
-		kubernetestest.Resource{GroupVersionResource: events, Kind: "Event", Namespaced: true})}
+	fake.Serve(kubernetestest.Resource{GroupVersionResource: crds, Kind: "CustomResourceDefinition"})
+	fake.Serve(kubernetestest.Resource{GroupVersionResource: corev1.SchemeGroupVersion.WithResource("events"), Kind: "Event", Namespaced: true})
+	a := &mutatedAgent{kinds: kinds(t), told: map[string]string{}, server: fake}
 	for _, k := range a.kinds {
 		a.server.Serve(k.Resource)
 		crd := &unstructured.Unstructured{Object: map[string]any{}}
@@ -134,15 +127,13 @@ func startMutatedAgent(t *testing.T) *mutatedAgent {
 		crd.SetName(k.GroupVersionResource.GroupResource().String())
 		a.server.Put(crd.Object)
 	}
-	a.server.Put(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: metav1.NamespaceSystem, UID: "cluster"}})
 	a.server.Put(decoded(namesOthers))
-	serving := httptest.NewServer(a.server)
-	t.Cleanup(serving.Close)
 
 	var step *policy.Step
-	app := fx.New(fx.NopLogger, fx.Supply(slog.New(noErrors{t}), restored.Opened()),
+	log := slog.New(slog.NewTextHandler(noErrors{t}, &slog.HandlerOptions{Level: slog.LevelError}))
+	app := fx.New(fx.NopLogger, fx.Supply(log, restored.Opened()),
 		policy.Module(policy.DefaultConfig()), supervisor.Module(supervisor.DefaultConfig()),
-		kubernetes.Module(kubernetes.Config{Kubeconfig: kubernetestest.Kubeconfig(t, serving.URL)}, "n1"),
+		kubernetes.Module(kubernetes.Config{Kubeconfig: kubeconfig}, "n1"),
 		fx.Provide(kubernetes.NewAgentBackend, func() kubernetes.Nodes { return func() []string { return nil } }),
 		fx.Provide(func() (none1 policy.Enforcer, none2 policy.Connections, none3 policy.Flows) { return nil, nil, nil }),
 		fx.Provide(func() (none1 policy.Proxy, none2 policy.RemoteSource) { return nil, nil }),
@@ -185,20 +176,13 @@ func startMutatedAgent(t *testing.T) *mutatedAgent {
 	return a
 }
 
-// noErrors fails the test with each error in the log: no object is a reason for one.
+// noErrors is a log of errors that fails the test with each: no object is a reason for one.
 type noErrors struct{ t *testing.T }
 
-func (noErrors) Enabled(_ context.Context, level slog.Level) bool { return level >= slog.LevelError }
-
-func (h noErrors) Handle(_ context.Context, r slog.Record) error {
-	text := r.Message
-	r.Attrs(func(a slog.Attr) bool { text += " " + a.String(); return true })
-	h.t.Errorf("logged: %.1000s", text)
-	return nil
+func (w noErrors) Write(line []byte) (int, error) {
+	w.t.Errorf("logged: %.1000s", line)
+	return len(line), nil
 }
-
-func (h noErrors) WithAttrs([]slog.Attr) slog.Handler { return h }
-func (h noErrors) WithGroup(string) slog.Handler      { return h }
 
 // followRecords keeps the last change of a kind that the backend has told.
 func followRecords[T any](
