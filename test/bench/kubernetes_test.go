@@ -118,17 +118,19 @@ func object(version, kind, namespace, name string, fields map[string]any) map[st
 
 // podOf is a container that the runtime attaches as a pod of the node, whose label app is its number.
 func podOf(t *testing.T, server *kubernetestest.Server, node string, n int) *testutil.Container {
-	c := testutil.NewContainer(t)
 	name := fmt.Sprintf("pod-%d", n)
 	pod := object("v1", "Pod", "shop", name, map[string]any{"labels": map[string]any{"app": fmt.Sprint(n)}, "spec": map[string]any{"nodeName": node}})
 	pod["metadata"].(map[string]any)["uid"] = "u-" + name
 	server.Put(pod)
-	c.Args = podArgs(name)
-	return c
+	return containerOf(t, n)
 }
 
-func podArgs(name string) [][2]string {
-	return [][2]string{{"IgnoreUnknown", "1"}, {"K8S_POD_NAMESPACE", "shop"}, {"K8S_POD_NAME", name}, {"K8S_POD_UID", "u-" + name}}
+// containerOf is a container that the runtime attaches as a pod, whose number is n.
+func containerOf(t *testing.T, n int) *testutil.Container {
+	c := testutil.NewContainer(t)
+	name := fmt.Sprintf("pod-%d", n)
+	c.Args = [][2]string{{"IgnoreUnknown", "1"}, {"K8S_POD_NAMESPACE", "shop"}, {"K8S_POD_NAME", name}, {"K8S_POD_UID", "u-" + name}}
+	return c
 }
 
 // networkPolicy is the n-th of many: for one of the pods, with so many blocks as peers beside another pod.

@@ -46,9 +46,9 @@ func kubernetesStore(t *testing.T, r *report) {
 
 	manifests := []any{}
 	for i := range storePolicies {
-		from := networkPolicyPeers(i, 3)
-		manifests = append(manifests, ingressPolicy(fmt.Sprintf("policy-%d", i), i%endpoints, from, 1000+i))
-		server.Put(ingressPolicy(fmt.Sprintf("policy-%d", i), i%endpoints, from, 1000+i))
+		policy := ingressPolicy(fmt.Sprintf("policy-%d", i), i%endpoints, networkPolicyPeers(i, 3), 1000+i)
+		server.Put(policy)
+		manifests = append(manifests, policy)
 	}
 	list := map[string]any{"apiVersion": "v1", "kind": "List", "items": manifests}
 	if err := etcd.agent.Do(http.MethodPut, "/v1/policy", list, nil); err != nil {
@@ -56,7 +56,7 @@ func kubernetesStore(t *testing.T, r *report) {
 	}
 	for i := range endpoints {
 		kubernetes.attach(t, podOf(t, server, node.Name, i))
-		etcd.attach(t, storePod(t, i))
+		etcd.attach(t, containerOf(t, i))
 		labels := v1.EndpointPatch{Labels: map[string]string{"app": fmt.Sprint(i)}}
 		if err := etcd.agent.Do(http.MethodPatch, "/v1/endpoint/"+url.PathEscape(fmt.Sprintf("pod-name:shop/pod-%d", i)), labels, nil); err != nil {
 			t.Fatal(err)
@@ -101,13 +101,6 @@ func createPool(t *testing.T, node *testutil.Node, kubeconfig string) {
 	}
 }
 
-// storePod is a container that the runtime attaches as a pod, whose number is n.
-func storePod(t *testing.T, n int) *testutil.Container {
-	c := testutil.NewContainer(t)
-	c.Args = podArgs(fmt.Sprintf("pod-%d", n))
-	return c
-}
-
 // storeRounds attaches and detaches pods of both systems in turns, in several runs. The API server has told of a pod before it is attached.
 func storeRounds(t *testing.T, r *report, server *kubernetestest.Server, kubernetes, etcd *system) {
 	t.Helper()
@@ -119,7 +112,7 @@ func storeRounds(t *testing.T, r *report, server *kubernetestest.Server, kuberne
 		for i := range storeRunPods {
 			n := endpoints + run*storeRunPods + i
 			pods[kubernetes.name] = append(pods[kubernetes.name], podOf(t, server, kubernetes.node.Name, n))
-			pods[etcd.name] = append(pods[etcd.name], storePod(t, n))
+			pods[etcd.name] = append(pods[etcd.name], containerOf(t, n))
 		}
 		testutil.Eventually(t, func() error {
 			for _, kind := range status(t, kubernetes).Kubernetes.Kinds {
@@ -145,12 +138,13 @@ func storeRounds(t *testing.T, r *report, server *kubernetestest.Server, kuberne
 		}
 	}
 	for _, op := range []string{"add", "del"} {
-		name := strings.ToUpper(op)
+		p50 := strings.ToUpper(op) + " p50"
+		middle, slowest := p50+", median of five runs", p50+", slowest of five runs"
 		for _, s := range systems {
-			r.add(name+" p50, median of five runs", s.name, median(medians[op][s.name]), "ms")
-			r.add(name+" p50, slowest of five runs", s.name, slices.Max(medians[op][s.name]), "ms")
+			r.add(middle, s.name, median(medians[op][s.name]), "ms")
+			r.add(slowest, s.name, slices.Max(medians[op][s.name]), "ms")
 		}
-		r.against(name+" p50, median of five runs", etcd.name)
-		r.atMost(name+" p50 with the API server, of the slowest run's with etcd", r.value(name+" p50, median of five runs", kubernetes.name)/r.value(name+" p50, slowest of five runs", etcd.name), 1, "")
+		r.against(middle, etcd.name)
+		r.atMost(p50+" with the API server, of the slowest run's with etcd", r.value(middle, kubernetes.name)/r.value(slowest, etcd.name), 1, "")
 	}
 }
