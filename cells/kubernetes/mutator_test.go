@@ -54,7 +54,7 @@ type slot struct {
 	remove func()
 }
 
-// slotsIn returns all places in the tree, in an order that stays. It leaves out the name of the object and of its kind.
+// slotsIn returns all places in the tree, always in the same order. It leaves out the name of the object and of its kind.
 func slotsIn(found []slot, at string, value any, set func(any), remove func()) []slot {
 	switch at {
 	case ".apiVersion", ".kind", ".metadata.name", ".metadata.namespace", ".metadata.uid":

@@ -21,7 +21,7 @@ func (h health) Condition() supervisor.Condition {
 		c.State, c.Reason = supervisor.Degraded, s.Contested.Error()
 	case errors.Is(s.blocked, ErrNodeDeleted):
 		c.State, c.Reason = supervisor.Degraded, "no address is given out: "+s.blocked.Error()
-	case s.NoPool:
+	case s.noPool:
 		c.State, c.Reason = supervisor.Degraded, "no address is given out: there is no pool; create one with porin pool create"
 	}
 	return c

@@ -91,8 +91,8 @@ func (o *ownBlocks) giveOutAll() {
 	}
 }
 
-// giveOut gives out addresses of the block, unless its pool does not have it any more: then it is given back when it is empty.
-// Nothing is given out while the Kubernetes Node is gone.
+// giveOut gives out addresses of the block, unless the Kubernetes Node is gone, or the block's pool does not have it any more: then it is
+// given back when it is empty.
 func (o *ownBlocks) giveOut(b ownBlock) {
 	if o.pools.obsolete(b) || o.kubernetes.gone() {
 		o.drain(b)

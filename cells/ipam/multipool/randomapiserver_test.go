@@ -17,8 +17,8 @@ func TestRandomAPIServer(t *testing.T) {
 	random(t, apiserverBacking(t, s), s)
 }
 
-// apiserverBacking is wiped by deletions at the API server. Its etcd goes on after a backup, as with other clients, so that the restored
-// one does not pass what an agent has seen before that agent lists.
+// apiserverBacking is wiped by deletions at the API server. A backup advances etcd's revision, as other clients would: a restored etcd does not
+// reach the revision that an agent has seen before that agent lists.
 func apiserverBacking(t *testing.T, seed uint64) *backing {
 	server := apiserver.StartLocal(t)
 	admin := server.Admin()

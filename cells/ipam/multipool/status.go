@@ -21,8 +21,8 @@ type Status struct {
 	// RecoveryRequested says that a recovery is to begin when the store answers.
 	RecoveryRequested bool
 	Blocks            []BlockStatus
-	NoPool            bool // the store has no pool
 
+	noPool  bool                // the store has none
 	blocked error               // why the node claims nothing; nil when it does
 	full    map[poolFamily]bool // pools of which the node has found no free block
 }
@@ -44,7 +44,7 @@ func (c *Controller) publish() {
 	s := Status{
 		Node: c.checkpoint.Node, Connected: c.session.connected, Contested: c.session.contested, Recovery: c.history.info.Recovery,
 		Written: c.session.current.HasWritten(c.history.info), RecoveryRequested: c.checkpoint.RecoveryRequested,
-		NoPool: c.blocked == nil && c.session.connected && len(c.pools.byName) == 0, blocked: c.blocked, full: c.searcher.searches.recentlyFull(),
+		noPool: c.blocked == nil && c.session.connected && len(c.pools.byName) == 0, blocked: c.blocked, full: c.searcher.searches.recentlyFull(),
 	}
 	for _, b := range c.checkpoint.Blocks {
 		s.Blocks = append(s.Blocks, BlockStatus{b.CIDR.String(), b.Pool, b.Claim, string(b.State), b.OtherOwner})
