@@ -170,6 +170,16 @@ func (h *hostile) records() {
 	}
 	hashed := object("PorinSession", strings.Repeat("a", 32)+"."+keyOf1, map[string]any{"node": id("node1", keyOf1), "id": "s", "boot": "b", "contact": "2026-01-01T00:00:00Z"})
 	h.refused("create under the name of a node with a long name", create(ctx, h.agent, "porinsessions", hashed), ownRecords)
+	for what, row := range map[string]struct {
+		name string
+		slot int
+	}{
+		"a group under the name of a node whose name begins with the own one": {"node1.b." + keyOf2 + ".0", 0},
+		"a group whose slot is written in another way":                        {"node1." + keyOf2 + ".00", 0},
+	} {
+		err := create(ctx, h.agent, "porinendpointgroups", object("PorinEndpointGroup", row.name, map[string]any{"node": id("node1", keyOf2), "slot": row.slot}))
+		h.refused(what, err, "the name")
+	}
 	h.refused("create of a pool", create(ctx, h.agent, "porinpools", pool("own")), ownRecords)
 	h.passes("create of a pool by the administrator", create(ctx, h.admin, "porinpools", pool("theirs")))
 	h.refused("change of a pool", change(ctx, h.agent, group+"porinpools/theirs", spec(map[string]any{"disabled": true})), ownRecords)
