@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
-	"net/netip"
 	"time"
 
 	"porin.dev/porin/cells/cluster"
@@ -27,11 +26,11 @@ type Peers struct {
 
 	// Of the task.
 	records   *records
-	conflicts map[netip.Prefix]time.Time // which owners were asked for, and when they are asked for again
-	answered  bool                       // the store has, since the start
-	storeAway bool                       // it has had some time to
-	asOf      time.Time                  // as in View
-	from      cache.Origin               // of what is known since then
+	conflicts map[Conflict]time.Time // whose owners were asked for, and when they are asked for again
+	answered  bool                   // the store has, since the start
+	storeAway bool                   // it has had some time to
+	asOf      time.Time              // as in View
+	from      cache.Origin           // of what is known since then
 }
 
 // The pauses of following.
@@ -48,7 +47,7 @@ const StoreTimeout = 500 * time.Millisecond
 // NewPeers returns what follows the records in the backend, and what self says of this node; a nil backend has no other nodes. The cache,
 // which may be nil, has the records while the store does not answer after a start.
 func NewPeers(backend *cluster.Backend, c *cache.Cache, objects Kubernetes, self *watchable.Value[Self], log *slog.Logger) *Peers {
-	p := &Peers{backend: backend, cache: c, objects: objects, self: self, log: log, records: newRecords(), conflicts: map[netip.Prefix]time.Time{}}
+	p := &Peers{backend: backend, cache: c, objects: objects, self: self, log: log, records: newRecords(), conflicts: map[Conflict]time.Time{}}
 	p.task = task.Forever(log, "node-follow-peers", p.run)
 	return p
 }
@@ -267,16 +266,16 @@ const maxClaims = 100
 
 // expireClaims makes readClaims ask again. Until it has an answer, the last one counts.
 func (p *Peers) expireClaims(now time.Time) {
-	maps.DeleteFunc(p.conflicts, func(_ netip.Prefix, until time.Time) bool { return now.After(until) })
+	maps.DeleteFunc(p.conflicts, func(_ Conflict, until time.Time) bool { return now.After(until) })
 }
 
 // readClaims asks for the owners of blocks in conflict, and reports whether one is another than before.
 func (p *Peers) readClaims(ctx context.Context, conflicts []Conflict) (changed bool) {
 	for _, c := range conflicts[:min(len(conflicts), maxClaims)] {
-		if _, ok := p.conflicts[c.Block]; ok {
+		if _, ok := p.conflicts[c]; ok {
 			continue
 		}
-		p.conflicts[c.Block] = time.Now().Add(claimsPause)
+		p.conflicts[c] = time.Now().Add(claimsPause)
 		p.log.Warn("a block of a node's record does not count", "node", c.Node.String(), "cidr", c.Block, "reason", c.Reason)
 		owner := cluster.NodeID{} // none
 		block, err := p.backend.Blocks.Get(ctx, c.Block)
@@ -302,7 +301,7 @@ func (p *Peers) readClaims(ctx context.Context, conflicts []Conflict) (changed b
 	return changed
 }
 
-// readNodes returns the node whose Node has the podCIDR; none if both or neither have it. When a Node is deleted, another Node gets its podCIDR,
+// readNodes returns the node whose Node has the podCIDR; if both or neither have it, none or a third node that has it. When a Node is deleted, another Node gets its podCIDR,
 // while the old record still stands.
 func (p *Peers) readNodes(ctx context.Context, c Conflict) (owner cluster.NodeID, err error) {
 	loser, err := p.objects.HasPodCIDR(ctx, c.Node.Name, c.Block)
@@ -315,12 +314,15 @@ func (p *Peers) readNodes(ctx context.Context, c Conflict) (owner cluster.NodeID
 			return owner, err
 		}
 	}
-	p.conflicts[c.Block] = time.Now().Add(nodesPause)
+	p.conflicts[c] = time.Now().Add(nodesPause)
 	switch {
 	case loser && !winner:
 		return c.Node, nil
 	case winner && !loser:
 		return c.With, nil
+	}
+	if known := p.records.claims[c.Block]; known != c.Node && known != c.With {
+		return known, nil // a third node has it
 	}
 	return owner, nil
 }

@@ -365,3 +365,27 @@ func TestPodCIDRConflictAway(t *testing.T) {
 		winner("it is back", "early")
 	})
 }
+
+// TestPodCIDRMovesTwice: a podCIDR goes to a second Node, and within ten minutes to a third.
+func TestPodCIDRMovesTwice(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := clustertest.NewStrict(1)
+		defer s.Close()
+		b := s.Backend()
+		objects := nodeObjects{}
+		m := &member{}
+		m.peers = NewPeers(&b, nil, objects, &m.self, slog.New(slog.DiscardHandler))
+		for i, name := range []string{"first", "second", "third"} {
+			clear(objects) // the Node before was deleted; its record stays until porin node gc
+			objects[name] = "10.1.0.0/24"
+			m.peers.records.apply(put(network(name, "192.0.2."+string(rune('1'+i)), "10.1.0.0/24")))
+			m.peers.publish(t.Context(), self)
+			view, _ := m.peers.View()
+			for _, p := range view.Peers {
+				if has := len(p.Blocks) == 1; has != (p.Node.Name == name) {
+					t.Errorf("%s has %v, want %s with the block", p.Node.Name, p.Blocks, name)
+				}
+			}
+		}
+	})
+}
