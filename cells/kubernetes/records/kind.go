@@ -161,12 +161,14 @@ func (k kind[T]) source(fields string) watch.Raw[record[T]] {
 // all lists the records that the selector of fields matches. It tells a record that cannot be read as an error, and goes on.
 func (k kind[T]) all(ctx context.Context, fields string) iter.Seq2[T, error] {
 	return func(yield func(T, error) bool) {
+		again := false // the last page has expired
 		for next, more := "", true; more; {
 			page, err := k.page(ctx, fields, next)
-			if expired, _ := errors.AsType[*apierrors.StatusError](err); expired != nil && expired.ErrStatus.Continue != "" {
-				next = expired.ErrStatus.Continue // the rest of the list is of a later time
+			if expired, _ := errors.AsType[*apierrors.StatusError](err); expired != nil && expired.ErrStatus.Continue != "" && !again {
+				next, again = expired.ErrStatus.Continue, true // the rest of the list is of a later time
 				continue
 			}
+			again = false
 			if err != nil {
 				var none T
 				yield(none, k.translate("list", err))

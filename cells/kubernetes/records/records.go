@@ -70,6 +70,12 @@ func (s nodes) Watch(ctx context.Context) (<-chan cluster.Change[cluster.Node], 
 	return s.follow(ctx, "", false)
 }
 
+// conflictTries is how often a record is read again that has changed before its deletion.
+const conflictTries = 5
+
+// errConflicts is no [cluster.ErrConflict], which says that another claim has the place.
+var errConflicts = fmt.Errorf("the API server says each time that the record has changed: %w", cluster.ErrUnavailable)
+
 type sessions struct{ kind[cluster.Session] }
 
 func (s sessions) Get(ctx context.Context, id cluster.NodeID) (cluster.Session, error) {
@@ -82,7 +88,7 @@ func (s sessions) Put(ctx context.Context, session cluster.Session) (cluster.Ses
 func (s sessions) All(ctx context.Context) iter.Seq2[cluster.Session, error] { return s.all(ctx, "") }
 
 func (s sessions) Delete(ctx context.Context, id cluster.NodeID) error {
-	for {
+	for range conflictTries {
 		session, err := s.Get(ctx, id)
 		if errors.Is(err, cluster.ErrNotFound) {
 			return nil
@@ -94,6 +100,7 @@ func (s sessions) Delete(ctx context.Context, id cluster.NodeID) error {
 			return err
 		}
 	}
+	return fmt.Errorf("delete the session of node %s: %w", id, errConflicts)
 }
 
 func (s sessions) Watch(ctx context.Context, id cluster.NodeID) (<-chan cluster.Change[cluster.Session], error) {
@@ -132,7 +139,7 @@ func (s blocks) Get(ctx context.Context, cidr netip.Prefix) (cluster.Block, erro
 
 func (s blocks) Delete(ctx context.Context, cidr netip.Prefix, claim string) error {
 	name := cluster.BlockName(cidr)
-	for {
+	for range conflictTries {
 		now, uid, err := s.get(ctx, name)
 		switch {
 		case errors.Is(err, cluster.ErrNotFound):
@@ -147,6 +154,7 @@ func (s blocks) Delete(ctx context.Context, cidr netip.Prefix, claim string) err
 			return err
 		}
 	}
+	return fmt.Errorf("delete block %s: %w", cidr, errConflicts)
 }
 
 func (s blocks) All(ctx context.Context, filter cluster.BlockFilter) iter.Seq2[cluster.Block, error] {
