@@ -21,6 +21,8 @@ const (
 	pageSize   = 500
 	firstPause = time.Second // after the first failure; it doubles up to maxPause
 	maxPause   = 30 * time.Second
+	// maxDelay is the longest pause that the server may ask for.
+	maxDelay = 10 * time.Minute
 	// minRelist is the least time until a whole list is read again, which finds what a watch has missed; the most is twice as long.
 	minRelist = 6 * time.Hour
 	// silence is how long a watch may send nothing. The API server sends a bookmark about once a minute.
@@ -323,7 +325,7 @@ func (l *Loop[T]) touch() {
 	l.state.Since, l.state.Err = time.Now(), nil
 }
 
-// restart counts why the loop begins again, and waits: as long as the server asks for, or at random up to twice the pause, so that the
+// restart counts why the loop begins again, and waits: as long as the server asks for, up to maxDelay, or at random up to twice the pause, so that the
 // agents of a cluster come back spread over a minute. After an end that is no failure it does not wait the first time.
 func (l *Loop[T]) restart(ctx context.Context, reason Reason, err error, pause time.Duration) {
 	l.mu.Lock()
@@ -343,7 +345,7 @@ func (l *Loop[T]) restart(ctx context.Context, reason Reason, err error, pause t
 	default:
 	}
 	if seconds, ok := apierrors.SuggestsClientDelay(err); ok {
-		wait, hurry = max(wait, time.Duration(seconds)*time.Second), nil
+		wait, hurry = max(wait, min(time.Duration(seconds)*time.Second, maxDelay)), nil
 	}
 	if reason == Failed {
 		l.log.Warn("watch failed", "kind", l.kind, "error", err, "retry", wait.Round(time.Millisecond))

@@ -92,6 +92,19 @@ func TestPauseOfServer(t *testing.T) {
 	})
 }
 
+// TestPauseOfYears: the API server says to come again in years.
+func TestPauseOfYears(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &script{list: func(metav1.ListOptions) (watch.Page[string], error) {
+			return watch.Page[string]{}, apierrors.NewTooManyRequests("busy", 1<<30)
+		}}
+		runFor(s, time.Hour)
+		if len(s.lists) < 5 {
+			t.Errorf("%d requests in an hour, want one in ten minutes", len(s.lists))
+		}
+	})
+}
+
 // TestWatchEndsAtOnce: a server that closes each watch is asked as rarely as a server that fails.
 func TestWatchEndsAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
