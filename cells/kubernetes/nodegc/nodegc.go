@@ -230,11 +230,18 @@ func (c *Collector) listNodes(ctx context.Context) (map[string]string, error) {
 
 // boundPod returns NAMESPACE/NAME of a pod that is bound to the node, or "".
 func (c *Collector) boundPod(ctx context.Context, node string) (string, error) {
-	page, err := c.list(ctx, "pods", fields.OneTermEqualSelector("spec.nodeName", node).String(), metav1.ListOptions{Limit: 1})
-	if err != nil || len(page.Objects) == 0 {
-		return "", err
+	for next := ""; ; { // a page may be empty before the last one
+		page, err := c.list(ctx, "pods", fields.OneTermEqualSelector("spec.nodeName", node).String(), metav1.ListOptions{Limit: 1, Continue: next})
+		if err != nil {
+			return "", err
+		}
+		if len(page.Objects) > 0 {
+			return page.Objects[0].Key.String(), nil
+		}
+		if next = page.Continue; next == "" {
+			return "", nil
+		}
 	}
-	return page.Objects[0].Key.String(), nil
 }
 
 // list reads a page of the metadata of objects.

@@ -3,6 +3,8 @@ package nodegc_test
 import (
 	"errors"
 	"fmt"
+	"net/http"
+	"net/http/httptest"
 	"net/netip"
 	"slices"
 	"strings"
@@ -269,5 +271,35 @@ func TestRunAPIServerFails(t *testing.T) {
 	w.server.Fault(nil)
 	if left := w.left(); len(left) != 1 {
 		t.Errorf("records of %q are left", left)
+	}
+}
+
+// TestBoundPodAfterEmptyPage: an API server may answer with an empty page before the page with the pod.
+func TestBoundPodAfterEmptyPage(t *testing.T) {
+	web := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		more, items := "", `{"metadata":{"namespace":"shop","name":"web"}}`
+		switch {
+		case strings.HasSuffix(r.URL.Path, "/nodes"):
+			items = ""
+		case r.URL.Query().Get("continue") == "":
+			more, items = "more", ""
+		}
+		w.Header().Set("Content-Type", "application/json")
+		fmt.Fprintf(w, `{"kind":"PartialObjectMetadataList","apiVersion":"meta.k8s.io/v1","metadata":{"resourceVersion":"7","continue":%q},"items":[%s]}`, more, items)
+	}))
+	t.Cleanup(web.Close)
+	client, err := kubernetes.NewClient(kubernetes.Config{Mode: kubernetes.ModeAuto, Kubeconfig: kubernetestest.Kubeconfig(t, web.URL)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(client.Close)
+	w := newWorld(t)
+	if w.gc.Core, err = client.Core(); err != nil {
+		t.Fatal(err)
+	}
+	w.records("node1", keyA, "uid-1", "10.0.1.0/26")
+	results, err := w.gc.Run(t.Context())
+	if err != nil || len(results) != 1 || results[0].Outcome != nodegc.Kept || !strings.Contains(results[0].Reason, "shop/web") {
+		t.Errorf("%+v, %v, want the records kept because of a pod", results, err)
 	}
 }
