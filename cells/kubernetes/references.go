@@ -83,6 +83,9 @@ func isHost(addr netip.Addr) bool {
 	})
 }
 
+// maxFollowed limits the watches: one policy can name thousands of Services. The other objects count as not known.
+const maxFollowed = 500
+
 // run follows what policies name until ctx ends.
 func (r *referenceWatch) run(ctx context.Context) error {
 	var all sync.WaitGroup
@@ -99,6 +102,10 @@ func (r *referenceWatch) run(ctx context.Context) error {
 		for _, reference := range wanted {
 			if following[reference] != nil {
 				continue
+			}
+			if len(following) == maxFollowed {
+				r.log.Warn("policies name more objects than the agent watches: the others count as not known", "named", len(wanted), "watched", maxFollowed)
+				break
 			}
 			watching, cancel := context.WithCancel(ctx)
 			following[reference] = cancel
