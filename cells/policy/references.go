@@ -76,12 +76,12 @@ func (p *Policies) Resolve(ctx context.Context, reference model.Reference, to mo
 	return nil
 }
 
-// set reports whether the resolution is another one.
+// set reports whether the resolution is another one. A known one changes also while no policy has the reference: the next one may take it over.
 func (r *References) set(reference model.Reference, to model.Resolution) (users []model.PolicyID, changed bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	was, known := r.resolved[reference]
-	if known && reflect.DeepEqual(was, to) || r.users[reference] == nil {
+	if known && reflect.DeepEqual(was, to) || !known && r.users[reference] == nil {
 		return nil, false
 	}
 	r.resolved[reference] = to

@@ -182,3 +182,27 @@ func TestSpecs(t *testing.T) {
 	n.flush(t)
 	wants("none", true, true)
 }
+
+// TestReferenceTakenOver: a Service changes while no policy names it. The next policy that names it follows the change.
+func TestReferenceTakenOver(t *testing.T) {
+	n := servingNode(t, t.TempDir())
+	client, web, other := pod(1, "client"), pod(2, "web"), pod(3, "other")
+	n.attach(t, client)
+	n.attach(t, web)
+	n.attach(t, other)
+	service := model.Reference{Kind: model.Service, Namespace: "default", Name: "web"}
+	selects := func(app string) model.Resolution {
+		return model.Resolution{Pods: []model.Pods{{Namespace: "default", Labels: model.Selector{{Key: "app", Operator: model.In, Values: []string{app}}}}}}
+	}
+	id := model.PolicyID{Kind: model.KindCiliumNetworkPolicy, Namespace: "default", Name: "n"}
+	err := errors.Join(
+		n.policies.SetObject(t.Context(), naming(toService)), n.policies.Resolve(t.Context(), service, selects("web")),
+		n.policies.RemoveObject(t.Context(), id), n.policies.Resolve(t.Context(), service, selects("other")), n.policies.SetObject(t.Context(), naming(toService)),
+	)
+	if err != nil {
+		t.Fatal(err)
+	}
+	n.flush(t)
+	n.wants(t, client, web, false, "the Service selects other pods by now")
+	n.wants(t, client, other, true, "the Service selects other pods by now")
+}
