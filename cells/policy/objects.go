@@ -28,8 +28,8 @@ func readObject(data []byte) object {
 	return object{m, faults}
 }
 
-// ReplaceObjects tells of all policies of a kind that the Kubernetes API has, as JSON: others of the kind end. It returns when they are on the disk; they are in
-// force soon, or when everything is restored. Policies that cannot be written to the disk are in force, too.
+// ReplaceObjects tells of all policies of a kind that the Kubernetes API has, as JSON: others of the kind end. It returns when they are on the disk and,
+// once everything is restored, in force: a pod that is attached afterwards finds them. Policies that cannot be written to the disk are in force, too.
 func (p *Policies) ReplaceObjects(ctx context.Context, kind string, objects [][]byte) error {
 	if err := p.begin(ctx); err != nil {
 		return err
@@ -48,11 +48,13 @@ func (p *Policies) ReplaceObjects(ctx context.Context, kind string, objects [][]
 			gone = append(gone, id)
 		}
 	}
-	p.changeObjects(ctx, all, gone)
+	if last := p.changeObjects(ctx, all, gone); last != nil && p.queue.isOpen() {
+		_ = p.queue.wait(ctx, last) // the queue repeats and reports a write that fails
+	}
 	return nil
 }
 
-// SetObject tells of a policy of the Kubernetes API that is new or has changed: see [Policies.ReplaceObjects].
+// SetObject tells of a policy of the Kubernetes API that is new or has changed: see [Policies.ReplaceObjects]. It is in force soon.
 func (p *Policies) SetObject(ctx context.Context, data []byte) error {
 	if err := p.begin(ctx); err != nil {
 		return err
@@ -72,15 +74,15 @@ func (p *Policies) RemoveObject(ctx context.Context, id model.PolicyID) error {
 	return nil
 }
 
-// changeObjects writes the disk, and has the datapath follow. It expects the turn.
-func (p *Policies) changeObjects(ctx context.Context, set []object, remove []model.PolicyID) {
+// changeObjects writes the disk, and has the datapath follow. It returns the last request to the queue, or nil. It expects the turn.
+func (p *Policies) changeObjects(ctx context.Context, set []object, remove []model.PolicyID) (last *request) {
 	set = slices.DeleteFunc(set, func(o object) bool {
 		was, ok := p.objects[o.Policy.ID]
 		return ok && bytes.Equal(was.JSON, o.JSON)
 	})
 	remove = slices.DeleteFunc(remove, func(id model.PolicyID) bool { _, ok := p.objects[id]; return !ok })
 	if len(set)+len(remove) == 0 {
-		return
+		return nil
 	}
 	var manifests []manifest.Manifest
 	for _, o := range set {
@@ -113,14 +115,16 @@ func (p *Policies) changeObjects(ctx context.Context, set []object, remove []mod
 		p.log.Info("policy deleted", "policy", id.String(), "source", SourceKubernetes)
 	}
 	p.mu.Unlock()
-	p.collect(ctx, u)
+	last = p.collect(ctx, u)
 	if len(remove) > 0 && p.queue.isOpen() {
 		p.retryGivenUp(ctx)
 	}
+	return last
 }
 
-// collect has the queue take the policies in batches, in their order: an ADD waits for one batch at the most, as the next one lets it go first. It expects the turn.
-func (p *Policies) collect(ctx context.Context, all update) {
+// collect has the queue take the policies in batches, in their order: an ADD waits for one batch at the most, as the next one lets it go first. It returns the last
+// batch, and expects the turn.
+func (p *Policies) collect(ctx context.Context, all update) *request {
 	var batch update
 	for _, id := range all.policies.keys {
 		policy := all.policies.values[id]
@@ -137,7 +141,7 @@ func (p *Policies) collect(ctx context.Context, all update) {
 			batch, p.collected = update{}, 0
 		}
 	}
-	p.queue.collectPolicies(batch)
+	return p.queue.collectPolicies(batch)
 }
 
 // Fault is a policy of the Kubernetes API that is not in force as it is written.

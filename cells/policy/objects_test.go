@@ -5,10 +5,12 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"sigs.k8s.io/yaml"
 
 	"porin.dev/porin/cells/endpoint"
+	"porin.dev/porin/cells/policy/engine"
 	"porin.dev/porin/cells/policy/model"
 	"porin.dev/porin/internal/fault"
 )
@@ -208,5 +210,34 @@ func TestObjectsOfNodes(t *testing.T) {
 		if faults := n.policies.Faults(); len(faults) != 1 || !strings.Contains(fmt.Sprint(faults[0].Texts), "nodeSelector") {
 			t.Errorf("%s: faults %v, want one that names the field", row.spec, faults)
 		}
+	}
+}
+
+// TestListBeforePods: a list of policies that was told is in force before a pod that comes afterwards, also when the queue was at something else.
+func TestListBeforePods(t *testing.T) {
+	n := servingNode(t, t.TempDir())
+	web, client := pod(1, "web"), pod(2, "client")
+	n.attach(t, client)
+	passed := false // guarded by the kernel
+	n.kernel.mu.Lock()
+	n.kernel.fits = func(e *engine.Engine) error {
+		if _, ok := e.Endpoint(keyOf(web.Spec.Attachment)); ok {
+			passed = passed || e.Evaluate(client.Addresses.List()[0], web.Addresses.List()[0], model.TCP, 80).Allowed
+		}
+		return nil
+	}
+	n.kernel.mu.Unlock()
+	if err := n.queue.view.beginTurn(t.Context()); err != nil { // the queue is at something else
+		t.Fatal(err)
+	}
+	time.AfterFunc(100*time.Millisecond, n.queue.view.endTurn)
+	if err := n.policies.ReplaceObjects(t.Context(), model.KindNetworkPolicy, [][]byte{ofAPI("a", "other", "")}); err != nil {
+		t.Fatal(err)
+	}
+	n.attach(t, web)
+	n.kernel.mu.Lock()
+	defer n.kernel.mu.Unlock()
+	if passed {
+		t.Error("the pod is attached before its policy is in force")
 	}
 }
