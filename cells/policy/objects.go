@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"slices"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
 	"porin.dev/porin/cells/policy/manifest"
 	"porin.dev/porin/cells/policy/model"
 )
@@ -70,6 +72,9 @@ func (p *Policies) RemoveObject(ctx context.Context, id model.PolicyID) error {
 		return err
 	}
 	defer p.end()
+	if id.Namespace == "" && model.Namespaced(id.Kind) { // as manifests are read
+		id.Namespace = metav1.NamespaceDefault
+	}
 	p.changeObjects(ctx, nil, []model.PolicyID{id})
 	return nil
 }
@@ -81,16 +86,14 @@ func (p *Policies) changeObjects(ctx context.Context, set []object, remove []mod
 		return ok && bytes.Equal(was.JSON, o.JSON)
 	})
 	remove = slices.DeleteFunc(remove, func(id model.PolicyID) bool { _, ok := p.objects[id]; return !ok })
-	if len(set)+len(remove) == 0 {
+	if len(set)+len(remove)+len(p.unsaved) == 0 {
 		return nil
 	}
 	var manifests []manifest.Manifest
 	for _, o := range set {
 		manifests = append(manifests, o.Manifest)
 	}
-	if err := p.store.change(objectsBucket, manifests, remove); err != nil {
-		p.log.Error("policies of the Kubernetes API are not on the disk: an agent that starts without the API server does not have them", "error", err)
-	}
+	p.saveObjects(manifests, remove)
 	var u update
 	p.checkLarge(&u, manifests)
 	p.mu.Lock()
@@ -120,6 +123,35 @@ func (p *Policies) changeObjects(ctx context.Context, set []object, remove []mod
 		p.retryGivenUp(ctx)
 	}
 	return last
+}
+
+// saveObjects writes changes to the disk, with earlier changes that failed. It expects the turn, and that p.objects is as before the changes.
+func (p *Policies) saveObjects(set []manifest.Manifest, remove []model.PolicyID) {
+	changed := map[model.PolicyID]struct{}{}
+	for _, m := range set {
+		changed[m.Policy.ID] = struct{}{}
+	}
+	for _, id := range remove {
+		changed[id] = struct{}{}
+	}
+	var again []manifest.Manifest
+	for id := range p.unsaved {
+		if _, ok := changed[id]; ok {
+			continue
+		}
+		changed[id] = struct{}{}
+		if o, ok := p.objects[id]; ok {
+			again = append(again, o.Manifest)
+		} else {
+			remove = append(remove, id)
+		}
+	}
+	if err := p.store.change(objectsBucket, append(again, set...), remove); err != nil {
+		p.unsaved = changed
+		p.log.Error("policies of the Kubernetes API are not on the disk: an agent that starts without the API server does not have them", "error", err)
+		return
+	}
+	clear(p.unsaved)
 }
 
 // collect has the queue take the policies in batches, in their order: an ADD waits for one batch at the most, as the next one lets it go first. It returns the last

@@ -2,6 +2,7 @@ package policy
 
 import (
 	"fmt"
+	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -240,4 +241,70 @@ func TestListBeforePods(t *testing.T) {
 	if passed {
 		t.Error("the pod is attached before its policy is in force")
 	}
+}
+
+// TestOtherScope: a CRD of a kind has another scope than Porin expects.
+func TestOtherScope(t *testing.T) {
+	n := servingNode(t, t.TempDir())
+	web, client := pod(1, "web"), pod(2, "client")
+	n.attach(t, web)
+	n.attach(t, client)
+	cluster := func(namespace string) []byte {
+		return fmt.Appendf(nil, `{"apiVersion":"policy.networking.k8s.io/v1alpha2","kind":"ClusterNetworkPolicy",`+
+			`"metadata":{"name":"p","namespace":%q},"spec":{"tier":"Admin","priority":1,"subject":{"namespaces":{}},`+
+			`"ingress":[{"action":"Accept","from":[{"namespaces":{}}]}]}}`, namespace)
+	}
+	for _, ns := range []string{"a", "b"} {
+		if err := n.policies.SetObject(t.Context(), cluster(ns)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, ns := range []string{"a", "b"} {
+		if err := n.policies.RemoveObject(t.Context(), model.PolicyID{Kind: model.KindClusterNetworkPolicy, Namespace: ns, Name: "p"}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, m := range n.policies.List() {
+		t.Errorf("%s stays", m.Policy.ID)
+	}
+	if err := n.policies.SetObject(t.Context(), []byte(`{"apiVersion":"cilium.io/v2","kind":"CiliumNetworkPolicy","metadata":{"name":"p"},`+
+		`"spec":{"endpointSelector":{},"ingress":[{"fromEndpoints":[{}]}]}}`)); err != nil {
+		t.Fatal(err)
+	}
+	if err := n.policies.RemoveObject(t.Context(), model.PolicyID{Kind: model.KindCiliumNetworkPolicy, Name: "p"}); err != nil {
+		t.Fatal(err)
+	}
+	for _, m := range n.policies.List() {
+		t.Errorf("%s stays", m.Policy.ID)
+	}
+}
+
+// TestDiskFull: a policy of the API that could not be written to the disk is there when a later one can be.
+func TestDiskFull(t *testing.T) {
+	dir := t.TempDir()
+	n := servingNode(t, dir)
+	web, client := pod(1, "web"), pod(2, "client")
+	n.attach(t, web)
+	n.attach(t, client)
+	if err := os.MkdirAll(n.policies.store.path, 0o700); err != nil { // nothing can be written
+		t.Fatal(err)
+	}
+	if err := n.policies.SetObject(t.Context(), ofAPI("a", "other", "")); err != nil {
+		t.Fatal(err)
+	}
+	n.flush(t)
+	n.wants(t, client, web, false, "with the policy")
+	if err := os.Remove(n.policies.store.path); err != nil {
+		t.Fatal(err)
+	}
+	later := strings.ReplaceAll(string(ofAPI("b", "other", "")), `{"app":"web"}`, `{"app":"another"}`)
+	if err := n.policies.SetObject(t.Context(), []byte(later)); err != nil {
+		t.Fatal(err)
+	}
+	n.stop(t)
+	n = servingNode(t, dir) // the API server is away
+	n.attach(t, web)
+	n.attach(t, client)
+	n.flush(t)
+	n.wants(t, client, web, false, "after a restart")
 }

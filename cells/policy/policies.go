@@ -50,6 +50,8 @@ type Policies struct {
 	references *References
 	// collected is the weight of policies that the queue may not have compiled yet. It is used by who has the turn.
 	collected int
+	// unsaved are policies of the API whose last change is not on the disk. Only the holder of the turn uses it.
+	unsaved map[model.PolicyID]struct{}
 
 	mu      sync.RWMutex // guards the fields below, which only who has the turn writes
 	files   map[model.PolicyID]manifest.Manifest
@@ -61,7 +63,7 @@ type Policies struct {
 func New(cfg Config, q *Queue, log *slog.Logger) *Policies {
 	return &Policies{
 		log: log, queue: q, view: q.View(), store: store{path: cfg.path()}, turn: make(chan struct{}, 1), diff: make(chan struct{}, 1),
-		references: newReferences(), parts: map[model.PolicyID]int{},
+		references: newReferences(), unsaved: map[model.PolicyID]struct{}{}, parts: map[model.PolicyID]int{},
 		files: map[model.PolicyID]manifest.Manifest{}, objects: map[model.PolicyID]object{},
 	}
 }
