@@ -251,10 +251,13 @@ func (l *Loop[T]) compare(ctx context.Context, version string) error {
 	if lower(page.Version, version) {
 		return errSetBack
 	}
+	there := len(page.Objects) > 0
 	if l.latest.version == "" {
+		if there {
+			return fmt.Errorf("%w: there was no object, and now there is one", errRelist)
+		}
 		return nil
 	}
-	there := len(page.Objects) > 0
 	if there == l.latest.deleted || there && page.Objects[0].Version != l.latest.version {
 		return fmt.Errorf("%w: %s has changed since the watch ended", errRelist, l.latest.key)
 	}

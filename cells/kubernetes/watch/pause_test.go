@@ -105,6 +105,29 @@ func TestPauseOfYears(t *testing.T) {
 	})
 }
 
+// TestRestoreOfEmptyKind: etcd was restored, and has an object of a kind that had none, with a version from before the list.
+func TestRestoreOfEmptyKind(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		restored := false
+		s := &script{list: func(o metav1.ListOptions) (watch.Page[string], error) {
+			if !restored {
+				return emptyPage(o)
+			}
+			return watch.Page[string]{Version: "9", Objects: []watch.Object[string]{{Key: watch.Key{Name: "a"}, Version: "5"}}}, nil
+		}}
+		s.next = func(ctx context.Context) (watch.Event[string], error) {
+			if !restored {
+				restored = true
+				return watch.Event[string]{}, io.EOF
+			}
+			return silentStream(ctx)
+		}
+		if state := runFor(s, time.Hour); state.Objects != 1 {
+			t.Errorf("%d objects are known, want 1", state.Objects)
+		}
+	})
+}
+
 // TestWatchEndsAtOnce: a server that closes each watch is asked as rarely as a server that fails.
 func TestWatchEndsAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
