@@ -25,6 +25,8 @@ type Metadata struct {
 	NamespaceLabels map[string]string `json:"namespaceLabels,omitzero"`
 	NamedPorts      []NamedPort       `json:"namedPorts,omitzero"`
 	Audit           *bool             `json:"audit,omitempty"`
+	// Unknown says that the pod has other labels by now, which are refused: everything is denied to it until labels are given.
+	Unknown bool `json:"unknown,omitempty"`
 }
 
 // Encode is the form that an [Endpoint] and a [Spec] carry: the same text for the same metadata, "" when nothing is given.
@@ -40,7 +42,7 @@ func (m Metadata) Encode() (string, error) {
 		})
 		m.NamedPorts = slices.Compact(ports)
 	}
-	if m.Labels == nil && m.NamespaceLabels == nil && m.NamedPorts == nil && m.Audit == nil {
+	if m.Labels == nil && m.NamespaceLabels == nil && m.NamedPorts == nil && m.Audit == nil && !m.Unknown {
 		return "", nil
 	}
 	text, err := json.Marshal(m) // which sorts keys
@@ -72,8 +74,9 @@ func ChangeMetadata(text, change string) (string, error) {
 		return "", err
 	}
 	if given.Labels != nil {
-		m.Labels = given.Labels
+		m.Labels, m.Unknown = given.Labels, false
 	}
+	m.Unknown = m.Unknown || given.Unknown
 	if given.NamespaceLabels != nil {
 		m.NamespaceLabels = given.NamespaceLabels
 	}

@@ -140,10 +140,11 @@ func (s routes) update(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	if err := checkPatch(s.PodSources, ep, endpoint.Metadata(body)); err != nil {
+	change := endpoint.Metadata{Labels: body.Labels, NamespaceLabels: body.NamespaceLabels, NamedPorts: body.NamedPorts, Audit: body.Audit}
+	if err := checkPatch(s.PodSources, ep, change); err != nil {
 		return err
 	}
-	if ep, err = s.Manager.Update(r.Context(), ep.Spec.Attachment, endpoint.Metadata(body)); err != nil {
+	if ep, err = s.Manager.Update(r.Context(), ep.Spec.Attachment, change); err != nil {
 		return err
 	}
 	return httpx.JSON(w, http.StatusOK, s.describe(ep))

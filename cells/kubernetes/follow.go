@@ -11,6 +11,7 @@ import (
 	"porin.dev/porin/cells/endpoint"
 	"porin.dev/porin/cells/endpointmanager"
 	"porin.dev/porin/cells/kubernetes/watch"
+	"porin.dev/porin/internal/fault"
 )
 
 // updateTimeout bounds the change of one endpoint. A change that failed is made again after firstRetry, which doubles up to lastRetry.
@@ -72,6 +73,10 @@ func (f *follower) update(ctx context.Context, key watch.Key) error {
 			continue // another pod has the name by now: this one is about to go
 		}
 		_, err := f.manager.Update(ctx, ep.Spec.Attachment, metadata)
+		if fault.KindOf(err) == fault.Invalid { // what the earlier labels allow ends
+			_, denied := f.manager.Update(ctx, ep.Spec.Attachment, endpoint.Metadata{Unknown: true})
+			err = errors.Join(err, denied)
+		}
 		if !errors.Is(err, endpointmanager.ErrNotReady) && !errors.Is(err, endpointmanager.ErrNotFound) {
 			errs = append(errs, err)
 		}

@@ -127,6 +127,9 @@ func desiredOf(ep endpoint.Endpoint) (desiredEndpoint, error) {
 		NamespaceLabels: metadata.NamespaceLabels, Labels: metadata.Labels, Addresses: ep.Addresses.List(),
 		Audit: metadata.Audit != nil && *metadata.Audit,
 	}}
+	if metadata.Unknown && s.Kind == model.Pod {
+		s.Kind = model.Init
+	}
 	for _, p := range metadata.NamedPorts {
 		protocol, err := model.ParseProtocol(p.Protocol)
 		if err != nil {

@@ -367,3 +367,42 @@ func TestKubernetesReferences(t *testing.T) {
 		}
 	}
 }
+
+// TestKubernetesManyLabels: a pod, or a namespace, that gets more labels than Porin takes does not keep the rights of its earlier ones.
+func TestKubernetesManyLabels(t *testing.T) {
+	many := map[string]string{}
+	for i := range 300 {
+		many[fmt.Sprintf("l%d", i)] = "x"
+	}
+	for _, row := range []struct {
+		name   string
+		change func(api *apiServer)
+	}{
+		{"of the pod", func(api *apiServer) {
+			api.Put(&corev1.Pod{
+				ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web", UID: "u-web", Labels: many}, Spec: corev1.PodSpec{NodeName: api.node.Name, Containers: []corev1.Container{{Name: "a"}}},
+			})
+		}},
+		{"of the namespace", func(api *apiServer) { api.namespace("shop", many) }},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			node := testutil.NewNode(t)
+			api := newAPIServer(t, node)
+			api.namespace("shop", map[string]string{"team": "shop"})
+			api.pod("db", "db")
+			api.pod("web", "web")
+			r := rigOn(t, node, api.flags...)
+			r.applyPolicy(webToDB)
+			db, web := r.named("shop", "db"), r.named("shop", "web")
+			for _, addr := range []netip.Addr{db.ipv4, db.ipv6} {
+				db.Listen(t, netip.AddrPortFrom(addr, 8080))
+			}
+			r.reaches(web, db, true)
+			row.change(api)
+			r.reaches(web, db, false)
+			api.namespace("shop", map[string]string{"team": "shop"})
+			api.pod("web", "web")
+			r.reaches(web, db, true)
+		})
+	}
+}

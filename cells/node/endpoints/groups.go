@@ -33,7 +33,7 @@ func publishedOf(ep endpoint.Endpoint, joins bool) (p published, ok bool, err er
 		return p, false, nil
 	}
 	metadata, err := endpoint.DecodeMetadata(ep.Metadata)
-	if err != nil {
+	if err != nil || metadata.Unknown {
 		return p, false, err
 	}
 	metadata = metadata.ForNamespace(ep.Spec.Pod.Namespace)
