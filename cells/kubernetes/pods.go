@@ -132,8 +132,11 @@ func (p *Pods) Metadata(ctx context.Context, pod endpoint.Pod) (endpoint.Metadat
 	select {
 	case <-p.policies:
 	case <-late.C:
-		if metadata, ok := p.lastAttached(types.UID(pod.UID)); ok {
-			return metadata, nil
+		if earlier, ok := p.lastAttached(types.UID(pod.UID)); ok {
+			if metadata, _, ok := p.known(key, types.UID(pod.UID)); ok {
+				return metadata, nil
+			}
+			return earlier, nil
 		}
 		err := fmt.Errorf("pod %s is not attached before the policies of the API server are known", key)
 		if why := p.why(); why != nil {

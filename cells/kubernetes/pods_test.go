@@ -350,7 +350,7 @@ func TestMetadataAwaitsPolicies(t *testing.T) {
 				pods.tell(podObject("u2", "web"))
 				pod := endpoint.Pod{Namespace: "shop", Name: "web", UID: "u2"}
 				if row.attached {
-					listener{pods}.EndpointRestored(endpoint.Endpoint{Spec: endpoint.Spec{Pod: pod}, Metadata: `{"labels":{"app":"web"}}`})
+					listener{pods}.EndpointRestored(endpoint.Endpoint{Spec: endpoint.Spec{Pod: pod}, Metadata: `{"labels":{"app":"earlier"}}`})
 				}
 				if row.known > 0 {
 					defer time.AfterFunc(row.known, func() { close(policies) }).Stop()
