@@ -4,13 +4,17 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
+	"net"
 	"net/url"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 )
 
-// cause is the part of the error that does not depend on the request.
+// cause is the part of the error that does not depend on the request and its connection.
 func cause(err error) error {
+	if failed, ok := errors.AsType[*net.OpError](err); ok {
+		return failed.Err
+	}
 	if failed, ok := errors.AsType[*url.Error](err); ok {
 		return failed.Err
 	}

@@ -78,18 +78,18 @@ func (c *checker) Examine(_ context.Context, only string) (findings []doctor.Fin
 	if only != "" {
 		return nil, nil
 	}
-	return findingsOf(c.watches.states()), nil
+	return findingsOf(c.watches.client.Server(), c.watches.states()), nil
 }
 
 // findingsOf has one finding for each error: an API server that is away is one.
-func findingsOf(states []watch.State) (findings []doctor.Finding) {
+func findingsOf(server string, states []watch.State) (findings []doctor.Finding) {
 	for _, s := range states {
 		if s.Err == nil {
 			continue
 		}
 		detail := remedy(cause(s.Err))
 		if i := slices.IndexFunc(findings, func(f doctor.Finding) bool { return f.Detail == detail }); i >= 0 {
-			findings[i].Subject = "API server"
+			findings[i].Subject = server
 			continue
 		}
 		findings = append(findings, doctor.Finding{Kind: apiServerUnreachable, Subject: s.Kind, Detail: detail})
