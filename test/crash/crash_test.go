@@ -97,6 +97,7 @@ func TestCrashMatrix(t *testing.T) {
 	sum.run(t, jobs, poolOperations, newPoolScene)
 	sum.run(t, jobs, otherNodeOperations, newOtherNodesScene)
 	sum.run(t, jobs, peerOperations, newPeerScene)
+	sum.run(t, jobs, kubernetesOperations, newKubernetesScene)
 	close(jobs)
 	running.Wait()
 	sum.print()

@@ -19,7 +19,10 @@ import (
 )
 
 // pools are those of a node: what its agent gives out from, and what the store says, read without the agent.
-type pools struct{ agent *testutil.Agent }
+type pools struct {
+	agent   *testutil.Agent
+	records *cluster.Backend // nil for those in the agent's own store
+}
 
 // maxBlocks is what a few pods of a pool may own of a family: one that is in use, and one that is about to be given back,
 // whatever was killed how often.
@@ -80,8 +83,24 @@ func (p *pools) given() (map[string]bool, error) {
 	return set, nil
 }
 
-// owned is what a copy of the store's file says. A copy that was taken during a write may be torn: then it is an error.
+// owned is what the records say.
 func (p *pools) owned() (map[string]bool, error) {
+	var owned []cluster.Block
+	var err error
+	if p.records != nil {
+		owned, err = blocksOf(*p.records, p.agent.Node.Name)
+	} else {
+		owned, err = p.blocksInFile()
+	}
+	set := map[string]bool{}
+	for _, b := range owned {
+		set[name(b.Pool, b.CIDR, b.CIDR.Addr().Is4())] = true
+	}
+	return set, err
+}
+
+// blocksInFile are those in a copy of the store's file. A copy that was taken during a write may be torn: then it is an error.
+func (p *pools) blocksInFile() ([]cluster.Block, error) {
 	dir, err := os.MkdirTemp(p.agent.Node.Dir, "copy")
 	if err != nil {
 		return nil, err
@@ -94,12 +113,7 @@ func (p *pools) owned() (map[string]bool, error) {
 	if err != nil {
 		return nil, err
 	}
-	owned, err := blocksIn(dir, p.agent.Node.Name)
-	set := map[string]bool{}
-	for _, b := range owned {
-		set[name(b.Pool, b.CIDR, b.CIDR.Addr().Is4())] = true
-	}
-	return set, err
+	return blocksIn(dir, p.agent.Node.Name)
 }
 
 func blocksIn(dir, node string) (list []cluster.Block, err error) {
@@ -114,7 +128,11 @@ func blocksIn(dir, node string) (list []cluster.Block, err error) {
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, s.Stop(ctx)) }()
-	for b, err := range onstore.New(s).Blocks.All(ctx, cluster.BlockFilter{}) {
+	return blocksOf(onstore.New(s), node)
+}
+
+func blocksOf(records cluster.Backend, node string) (list []cluster.Block, err error) {
+	for b, err := range records.Blocks.All(context.Background(), cluster.BlockFilter{}) {
 		if err != nil {
 			return nil, err
 		}

@@ -62,7 +62,7 @@ func remembers(first bool) func(*scene) operation {
 	return func(s *scene) operation {
 		file := filepath.Join(s.storeDir(), "peers.db")
 		knows := func(want func(v1.NetworkStatus) bool) error {
-			return (&pools{s.agent}).within(func() error {
+			return (&pools{agent: s.agent}).within(func() error {
 				var status v1.Status
 				if err := s.agent.Get("/v1/status", &status); err != nil {
 					return err

@@ -45,7 +45,7 @@ func newPoolScene(t *testing.T, count int) *scene {
 	s := prepareScene(t, testutil.NewFabric)
 	s.mode = []string{"--ipam-mode=multi-pool", "--ipam-pre-allocate=1", "--ipam-default-pool=10.64.0.0/24,fd00:64::/120"}
 	s.begin()
-	s.pools = &pools{s.agent}
+	s.pools = &pools{agent: s.agent}
 	for _, p := range []v1.PoolSpec{ahead, asked} {
 		if err := s.pools.put(p); err != nil {
 			t.Fatal(err)

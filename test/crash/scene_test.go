@@ -9,6 +9,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"porin.dev/porin/cells/kubernetes/kubernetestest"
 	"porin.dev/porin/cells/store"
 	"porin.dev/porin/cells/store/storetest/etcdtest"
 	"porin.dev/porin/internal/testutil"
@@ -29,6 +30,7 @@ type scene struct {
 	store     store.Config     // of the etcd
 	peers     func() error     // changes the record of another node in it
 	others    []nodecheck.OtherNode
+	api       *kubernetestest.Server // of the cluster; nil without Kubernetes
 	node      *testutil.Node
 	agent     *testutil.Agent
 	cni       *testutil.CNI
@@ -92,7 +94,7 @@ func (s *scene) settleIn(pods int) {
 	s.t.Helper()
 	for range pods {
 		c := testutil.NewContainer(s.t)
-		c.Args = podArgs(residents, c.ID[:16])
+		c.Args = s.podOf(residents, c.ID[:16])
 		p, err := s.add(c)
 		if err != nil {
 			s.t.Fatal(err)
@@ -115,7 +117,7 @@ func tail(text string, n int) string { return text[max(0, len(text)-n):] }
 // fresh is a container with an ID that nobody has seen, in one of the spare namespaces.
 func (s *scene) fresh(spare int) *testutil.Container {
 	c := &testutil.Container{Namespace: s.spare[spare], ID: testutil.NewContainerID(), IfName: "eth0"}
-	c.Args, c.Caps = podArgs(guests, c.ID[:16]), s.guestCaps
+	c.Args, c.Caps = s.podOf(guests, c.ID[:16]), s.guestCaps
 	s.guests = append(s.guests, c)
 	return c
 }
