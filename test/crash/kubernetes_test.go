@@ -23,11 +23,11 @@ import (
 	"porin.dev/porin/internal/testutil"
 )
 
-// kubernetesOperations are those of a node that has its records, labels and policies from an API server.
+// kubernetesOperations are killed on a node with an API server: for its records, labels and policies.
 var kubernetesOperations = []row{
 	{"kubernetes, ADD", 2, agentAdd},
 	{"kubernetes, DEL", 2, agentDel},
-	{"kubernetes, start with two endpoints, a half made one and a deletion record", 2, ofAPI(agentRestore)},
+	{"kubernetes, start with endpoints and a deletion record", 2, ofAPI(agentRestore)},
 }
 
 // newKubernetesScene has a node with pools, and an API server in its namespace.
