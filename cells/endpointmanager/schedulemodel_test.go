@@ -156,6 +156,9 @@ func (r *simRuntime) compare() error {
 			want[a], pods[pod] = "committed", a.String()
 		}
 	}
+	if err := r.compareLabels(agent); err != nil {
+		return err
+	}
 	n := len(want)
 	if got := r.disk.Phases(); !maps.Equal(got, want) {
 		return fmt.Errorf("the ledger has %v, want %v", got, want)

@@ -78,13 +78,13 @@ func (simProxy) Healthy() error { return nil }
 
 func (simProxy) Changed() {}
 
-// layer7Policy has pods redirected to the proxy.
+// layer7Policy has pods redirected to the proxy, unless a label frees them.
 const layer7Policy = `
 apiVersion: cilium.io/v2
 kind: CiliumNetworkPolicy
 metadata: {name: web, namespace: default}
 spec:
-  endpointSelector: {}
+  endpointSelector: {matchExpressions: [{key: free, operator: NotIn, values: ["true"]}]}
   egress: [{toPorts: [{ports: [{port: "80", protocol: TCP}], rules: {http: [{path: "/%d"}]}}]}]
 `
 

@@ -124,7 +124,7 @@ func tryFaulty(t *testing.T, seed uint64, scratch string, fault simFault) (log [
 	defer func() { _ = os.RemoveAll(dir) }()
 	synctest.Test(t, func(*testing.T) {
 		s := newScheduler(seed)
-		r := &simRuntime{simNode: newSimNode(s, dir, fault)}
+		r := &simRuntime{simNode: newSimNode(s, dir, fault), labels: map[int][]*labelChange{}}
 		err = r.play()
 		r.end()
 		log = s.log
@@ -135,7 +135,8 @@ func tryFaulty(t *testing.T, seed uint64, scratch string, fault simFault) (log [
 // simRuntime is a container runtime, and the hand that lets things happen.
 type simRuntime struct {
 	*simNode
-	ops []*simOp
+	ops    []*simOp
+	labels map[int][]*labelChange // by the link of the endpoint, in their order
 }
 
 // podOf says to which pod a container belongs: two sandboxes each.
@@ -162,7 +163,7 @@ func (r *simRuntime) play() error {
 
 // next begins another call, or has something else happen.
 func (r *simRuntime) next() {
-	switch choice := r.rng.IntN(23); {
+	switch choice := r.rng.IntN(26); {
 	case choice < 8:
 		r.call("ADD")
 	case choice < 14:
@@ -181,6 +182,8 @@ func (r *simRuntime) next() {
 		}
 	case choice < 21:
 		r.changePolicies()
+	case choice < 24:
+		r.changeLabels()
 	default:
 		time.Sleep(time.Duration(1+r.rng.IntN(20)) * time.Second)
 	}
