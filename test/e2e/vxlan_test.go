@@ -352,15 +352,17 @@ func TestVXLANRepair(t *testing.T) {
 }
 
 // tunnelAddress is the device's address of a family.
-func (r *rig) tunnelAddress(six bool) netip.Addr {
+func (r *rig) tunnelAddress(six bool) (own netip.Addr) {
 	r.Helper()
-	for _, addr := range r.status().Network.Tunnel.Addresses {
-		if addr.Is6() == six {
-			return addr
+	testutil.Eventually(r, func() error { // the tunnel may receive before its device has addresses
+		for _, addr := range r.status().Network.Tunnel.Addresses {
+			if own = addr; addr.Is6() == six {
+				return nil
+			}
 		}
-	}
-	r.Fatal("no such address of the tunnel")
-	return netip.Addr{}
+		return errors.New("no such address of the tunnel")
+	})
+	return own
 }
 
 // TestVXLANModeSwitch starts agents in another mode, one after the other, while pods talk: what is lost is little, and everything is reached in each state.
