@@ -54,7 +54,7 @@ func TestManyReferences(t *testing.T) {
 		}
 		return nil
 	})
-	time.Sleep(500 * time.Millisecond)
+	time.Sleep(500 * time.Millisecond) // without a limit more watches open in this time
 	if n := most.Load(); n > maxFollowed {
 		t.Errorf("%d watches at once, want at most %d", n, maxFollowed)
 	}

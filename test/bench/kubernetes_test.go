@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"net/http"
 	"net/netip"
 	"strings"
 	"sync"
@@ -93,14 +92,7 @@ func startAPI(t *testing.T) (server *kubernetestest.Server, node *testutil.Node,
 	}
 	server = kubernetestest.New(scheme, resources...)
 	node = testutil.NewNode(t)
-	var listener net.Listener
-	if err := node.Do(func() (err error) { listener, err = net.Listen("tcp", "127.0.0.1:0"); return err }); err != nil {
-		t.Fatal(err)
-	}
-	web := &http.Server{Handler: server, ReadHeaderTimeout: time.Minute}
-	go func() { _ = web.Serve(listener) }()
-	t.Cleanup(func() { _ = web.Close() })
-	return server, node, "--kubeconfig=" + kubernetestest.Kubeconfig(t, "http://"+listener.Addr().String())
+	return server, node, "--kubeconfig=" + server.ServeIn(t, node.Do)
 }
 
 func object(version, kind, namespace, name string, fields map[string]any) map[string]any {

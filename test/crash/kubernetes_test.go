@@ -1,15 +1,12 @@
 package crash
 
 import (
-	"net"
-	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -67,14 +64,7 @@ func (s *scene) startAPI() (flag string, records cluster.Backend) {
 		}
 		s.api.Put(policy)
 	}
-	var listener net.Listener
-	if err := s.node.Do(func() (err error) { listener, err = net.Listen("tcp", "127.0.0.1:0"); return err }); err != nil {
-		s.t.Fatal(err)
-	}
-	web := &http.Server{Handler: s.api, ReadHeaderTimeout: time.Minute}
-	go func() { _ = web.Serve(listener) }()
-	s.t.Cleanup(func() { _ = web.Close() })
-	return "--kubeconfig=" + kubernetestest.Kubeconfig(s.t, "http://"+listener.Addr().String()), recordstest.Backend(s.t, kubeconfig)
+	return "--kubeconfig=" + s.api.ServeIn(s.t, s.node.Do), recordstest.Backend(s.t, kubeconfig)
 }
 
 // podOf is what a runtime tells of a new pod, which the API server has, if there is one.

@@ -116,7 +116,7 @@ type kind struct{ version, name string }
 // maxStrict is how many fields the strict decoder reports at the most.
 const maxStrict = 100
 
-// errMoreFields is about no field: nothing of such a policy is sure.
+// errMoreFields names no field, so the policy denies everything: see narrowParts.
 var errMoreFields = errors.New("there may be more fields that are not known")
 
 func decode[T any](data []byte, convert func(*T, *faults) model.Policy) (model.Policy, []error) {
