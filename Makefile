@@ -121,8 +121,12 @@ APISERVER_ENV = PORIN_BIN_DIR=$(BIN) PORIN_PLUGIN_DIR=$(BIN)/plugins PORIN_LIBCN
 # FULL=1: for each change of cells/kubernetes.
 test-apiserver: build ipam-plugins libcni kube-apiserver
 	@test "$$(id -u)" = 0 || { echo "make test-apiserver: a node is a network namespace, and making one needs root: sudo make test-apiserver"; exit 1; }
-	@$(APISERVER_ENV) test/run.sh "./internal/testutil/apiserver ./test/apiserver" '$(RUN)'
-	@$(APISERVER_ENV) test/run.sh ./cells/ipam/multipool '$(if $(filter .,$(RUN)),^(TestRandomAPIServer|TestRestore.*|TestWipe)$$,$(RUN))'
+ifeq ($(RUN),.)
+	@$(APISERVER_ENV) test/run.sh "./internal/testutil/apiserver ./test/apiserver" .
+	@$(APISERVER_ENV) test/run.sh ./cells/ipam/multipool '^(TestRandomAPIServer|TestRestore.*|TestWipe)$$'
+else
+	@$(APISERVER_ENV) test/run.sh "./internal/testutil/apiserver ./test/apiserver ./cells/ipam/multipool" '$(RUN)'
+endif
 
 # TESTS and RUN restrict it to some test binaries and to some of their tests. SHORT=1 leaves out upgrades, conformance of policies, and most of bpf, datapath and e2e.
 KERNELS ?= 6.1 6.12

@@ -156,11 +156,11 @@ func (r *router) enableIPv6() error {
 	return r.enable(forwardIPv6)
 }
 
-// checkWritable fails when sysctls cannot be written, as in a container: then every ADD would fail.
+// checkWritable fails when sysctls cannot be written: then every ADD would fail.
 func checkWritable(name string) error {
 	file, err := os.OpenFile(sysctlPath(name), os.O_WRONLY, 0)
 	if err != nil {
-		return fmt.Errorf("write sysctls of the node: %w; in a container that takes privileged: true", err)
+		return fmt.Errorf("write sysctls of the node: %w", err)
 	}
 	return file.Close()
 }

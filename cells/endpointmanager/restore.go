@@ -304,8 +304,14 @@ func (r *restorer) hold(w *worker, reason HoldReason, detail string) {
 }
 
 // giveUp takes down an endpoint that cannot be brought back. When its address was never taken it is not released
-// either. It runs in the worker's queue.
+// either. A health endpoint is made again with its address, so that is not released: it would be in quarantine. It runs in the
+// worker's queue.
 func (r *restorer) giveUp(ctx context.Context, w *worker, why error) {
+	if w.ep.Spec.Kind == endpoint.KindHealth {
+		r.log.Info("health endpoint ended with its agent, taking it down", attrs(w.ep), "error", why)
+		r.deleter.takeDown(ctx, w, endpoint.DeleteConfig{NoIPRelease: true}, startWatch(endpoint.OperationDel))
+		return
+	}
 	r.log.Warn("endpoint cannot be brought back, taking it down", attrs(w.ep), "error", why)
 	r.report.undone(w.attachment, why.Error())
 	r.deleter.takeDown(ctx, w, endpoint.DeleteConfig{NoIPRelease: errors.Is(why, ErrAddressNotTaken)}, startWatch(endpoint.OperationDel))

@@ -16,6 +16,7 @@ import (
 
 	"porin.dev/porin/cells/endpointmanager"
 	"porin.dev/porin/internal/netns"
+	"porin.dev/porin/internal/procsys"
 	"porin.dev/porin/internal/settings"
 	"porin.dev/porin/internal/version"
 )
@@ -78,6 +79,9 @@ func run(ctx context.Context, args []string, stdout io.Writer) error {
 // serve runs the agent until ctx ends or a cell gives up.
 func serve(ctx context.Context, cfg Config) error {
 	if err := endpointmanager.CheckOrigin(cfg.EndpointManager); err != nil { // before any cell changes the node
+		return err
+	}
+	if err := procsys.MakeWritable(); err != nil {
 		return err
 	}
 	log, err := cfg.Logging.Logger(os.Stderr)

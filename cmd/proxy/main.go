@@ -15,6 +15,7 @@ import (
 	"go.uber.org/fx"
 
 	"porin.dev/porin/cells/proxy/control"
+	"porin.dev/porin/internal/procsys"
 	"porin.dev/porin/internal/settings"
 	"porin.dev/porin/internal/version"
 )
@@ -79,6 +80,9 @@ const (
 
 // serve runs the proxy until ctx ends, another one has taken over, or a cell gives up.
 func serve(ctx context.Context, cfg Config) error {
+	if err := procsys.MakeWritable(); err != nil {
+		return err
+	}
 	log, err := cfg.Logging.Logger(os.Stderr)
 	if err != nil {
 		return err
