@@ -22,7 +22,7 @@ import (
 	"porin.dev/porin/internal/task"
 )
 
-// Module is the kubernetes cell of the node of that name. It needs [Nodes], and provides [*Client], [*Namespaces], [*OwnNode] and [*Pods]. But for the
+// Module is the kubernetes cell of the node of that name. It needs [Nodes], and provides [*Client], [*Installation], [*Namespaces], [*OwnNode] and [*Pods]. But for the
 // namespaces, the Node and the records of the cluster it asks for nothing before everything is restored.
 func Module(cfg Config, node string) fx.Option {
 	return cell.Module("kubernetes",
@@ -57,6 +57,10 @@ func Module(cfg Config, node string) fx.Option {
 			return newWatches(client, own, namespaces, policies, references, node, log)
 		}),
 		fx.Provide(func(w *watches) *Pods { return w.store }),
+		fx.Provide(func(client *Client, w *watches, own *OwnNode, log *slog.Logger) (*Installation, error) {
+			return newInstallation(cfg, client, w, own, log)
+		}),
+		supervisor.Tasks(func(i *Installation) *task.Task { return i.task }),
 		supervisor.Tasks(func(w *watches, log *slog.Logger) *task.Task { return task.Forever(log, "kubernetes-pods", w.pods.Run) }),
 		supervisor.Tasks(func(n *Namespaces) *task.Task { return n.task }),
 		supervisor.Tasks(func(n *OwnNode) *task.Task { return n.task }),

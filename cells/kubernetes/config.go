@@ -6,6 +6,7 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"strings"
 
 	"github.com/spf13/pflag"
 )
@@ -23,6 +24,10 @@ type Config struct {
 	Context    string // of the kubeconfig; "" for its current one
 	// Servers replace the server of the kubeconfig, or of the pod's environment. One that does not answer is followed by the next.
 	Servers []string
+	// DaemonSet is the DaemonSet that the agent runs in, as NAMESPACE/NAME; "" for none.
+	DaemonSet string
+	// NeedPodCIDRs says that pods get addresses of the Node's podCIDRs.
+	NeedPodCIDRs bool
 	// NodePath is the file of the node's object, on a disk; "" keeps nothing over a restart.
 	NodePath string
 }
@@ -35,6 +40,7 @@ func (c *Config) Flags(fs *pflag.FlagSet) {
 	fs.StringVar(&c.Mode, "kubernetes", c.Mode, "whether the Kubernetes API is read: auto (with --kubeconfig, or in a pod with a service account) or off")
 	fs.StringVar(&c.Kubeconfig, "kubeconfig", c.Kubeconfig, "`path` of a kubeconfig with the API server and the agent's credentials; a pod has its service account")
 	fs.StringSliceVar(&c.Servers, "kubernetes-api-server", c.Servers, "`URL`s of API servers, tried one after the other, in the place of the kubeconfig's or the pod's")
+	fs.StringVar(&c.DaemonSet, "kubernetes-daemonset", c.DaemonSet, "DaemonSet that the agent runs in, as `namespace/name`: if it is gone or being deleted when the agent stops, the agent removes the CNI configuration")
 }
 
 // Validate reports every fault.
@@ -48,6 +54,9 @@ func (c Config) Validate() error {
 	}
 	if c.Kubeconfig != "" && !filepath.IsAbs(c.Kubeconfig) {
 		errs = append(errs, fmt.Errorf("kubeconfig %q: want an absolute path", c.Kubeconfig))
+	}
+	if namespace, name, ok := strings.Cut(c.DaemonSet, "/"); c.DaemonSet != "" && (!ok || namespace == "" || name == "" || strings.Contains(name, "/")) {
+		errs = append(errs, fmt.Errorf("kubernetes-daemonset %q: want namespace/name", c.DaemonSet))
 	}
 	for _, server := range c.Servers {
 		if u, err := url.Parse(server); err != nil || (u.Scheme != "https" && u.Scheme != "http") || u.Host == "" || u.RawQuery != "" {

@@ -38,6 +38,7 @@ type Node struct {
 	InternalIPs []netip.Addr      `json:"internalIPs,omitempty"`
 	Labels      map[string]string `json:"labels,omitempty"`
 	Invalid     []string          `json:"invalid,omitempty"` // podCIDRs that are no prefixes
+	NotReady    bool              `json:"-"`                 // it has the taint [NotReadyTaint], or no condition NetworkUnavailable that is False
 
 	// saved says that the state is of an earlier agent, and that the API server may answer soon.
 	saved bool
@@ -65,6 +66,7 @@ func slimNode(n *corev1.Node) Node {
 			slim.InternalIPs = append(slim.InternalIPs, addr)
 		}
 	}
+	slim.NotReady = hasTaint(n) || !hasNetwork(n)
 	return slim
 }
 
@@ -78,6 +80,7 @@ type OwnNode struct {
 	loop       *watch.Loop[Node]
 	task       *task.Task
 	log        *slog.Logger
+	notReady   func() // told of a Node that is not ready; it does not block
 }
 
 func newOwnNode(client *Client, name, path string, log *slog.Logger) (*OwnNode, error) {
@@ -85,7 +88,7 @@ func newOwnNode(client *Client, name, path string, log *slog.Logger) (*OwnNode, 
 	if err != nil {
 		return nil, fmt.Errorf("kubernetes: %w", err)
 	}
-	n := &OwnNode{name: name, path: path, core: core, log: log}
+	n := &OwnNode{name: name, path: path, core: core, log: log, notReady: func() {}}
 	source := watch.Objects(core, "nodes", fields.OneTermEqualSelector("metadata.name", name).String(), &corev1.NodeList{}, slimNode)
 	n.loop = watch.New("nodes", source, n, log)
 	n.task = task.Forever(log, "kubernetes-node", n.loop.Run)
@@ -218,6 +221,9 @@ func (n *OwnNode) set(next Node) {
 	next.Former = next.Former[max(0, len(next.Former)-maxFormer):]
 	if !reflect.DeepEqual(last, next) {
 		n.save(next)
+	}
+	if next.NotReady {
+		n.notReady()
 	}
 }
 

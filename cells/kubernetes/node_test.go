@@ -81,7 +81,7 @@ func TestOwnNode(t *testing.T) {
 		step.do()
 		testutil.Eventually(t, func() error {
 			got, _ := n.value.Get()
-			if diff := cmp.Diff(step.want, got, cmp.Comparer(func(a, b netip.Addr) bool { return a == b }), cmp.Comparer(func(a, b netip.Prefix) bool { return a == b }), cmpopts.IgnoreUnexported(Node{})); diff != "" {
+			if diff := cmp.Diff(step.want, got, cmp.Comparer(func(a, b netip.Addr) bool { return a == b }), cmp.Comparer(func(a, b netip.Prefix) bool { return a == b }), cmpopts.IgnoreUnexported(Node{}), cmpopts.IgnoreFields(Node{}, "NotReady")); diff != "" {
 				return errors.New(diff)
 			}
 			return nil

@@ -102,8 +102,9 @@ type Pods struct {
 	read func(ctx context.Context, key watch.Key) (*corev1.Pod, error)
 	// policies is closed when the policies of the API are known.
 	policies <-chan struct{}
-	why      func() error // why they are not, if that is known
-	hurry    func()       // ends the pauses of all watches
+	listed   chan struct{} // closed after the first list
+	why      func() error  // why they are not, if that is known
+	hurry    func()        // ends the pauses of all watches
 
 	namespaces *Namespaces
 
@@ -117,7 +118,7 @@ type Pods struct {
 
 func newPods(namespaces *Namespaces, policies <-chan struct{}, read func(ctx context.Context, key watch.Key) (*corev1.Pod, error)) *Pods {
 	return &Pods{
-		read: read, policies: policies, why: func() error { return nil }, hurry: func() {}, namespaces: namespaces, pods: map[watch.Key]Pod{}, changed: make(chan struct{}), dirty: map[watch.Key]struct{}{},
+		read: read, policies: policies, listed: make(chan struct{}), why: func() error { return nil }, hurry: func() {}, namespaces: namespaces, pods: map[watch.Key]Pod{}, changed: make(chan struct{}), dirty: map[watch.Key]struct{}{},
 		attached: map[types.UID]attached{}, wake: make(chan struct{}, 1),
 	}
 }
@@ -268,6 +269,11 @@ func (p podHandler) Replace(objects map[watch.Key]watch.Object[Pod]) {
 		p.markLocked(key)
 	}
 	p.changedLocked()
+	select {
+	case <-p.listed:
+	default:
+		close(p.listed)
+	}
 }
 
 // Update implements [watch.Handler].

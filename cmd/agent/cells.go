@@ -128,9 +128,10 @@ func nodeCIDRs(cfg Config) fx.Option {
 // kubernetesAPI reads the API server, if there is one.
 func kubernetesAPI(cfg Config) fx.Option {
 	if !cfg.Kubernetes.Enabled() {
-		return fx.Options(leftOut[node.Kubernetes](), leftOut[multipool.KubernetesNode]())
+		return fx.Options(leftOut[node.Kubernetes](), leftOut[multipool.KubernetesNode](), leftOut[installation]())
 	}
-	return fx.Options(kubernetes.Module(cfg.kubernetes(), cfg.NodeName), fx.Provide(func(n *kubernetes.OwnNode) (node.Kubernetes, multipool.KubernetesNode) { return n, n }), fx.Provide(func(n *node.Node) kubernetes.Nodes { return peersOf{n.Peers()}.names }))
+	return fx.Options(kubernetes.Module(cfg.kubernetes(), cfg.NodeName), fx.Provide(func(n *kubernetes.OwnNode) (node.Kubernetes, multipool.KubernetesNode) { return n, n }),
+		fx.Provide(func(i *kubernetes.Installation) installation { return i }), fx.Provide(func(n *node.Node) kubernetes.Nodes { return peersOf{n.Peers()}.names }))
 }
 
 // clusterStore is what nodes share: multi-pool needs it, and other nodes than this one do.

@@ -2,48 +2,126 @@ package main
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
 	"os"
 	"path/filepath"
+	"time"
 
 	"go.uber.org/fx"
 
 	"porin.dev/porin/cells/server"
+	"porin.dev/porin/cells/supervisor"
 	"porin.dev/porin/internal/cell"
+	"porin.dev/porin/internal/task"
 )
 
-// cniConf writes the CNI configuration list when the API serves: a runtime that finds it can attach containers.
+// installation is the agent as a part of a Kubernetes cluster.
+type installation interface {
+	// WaitKnown returns when an ADD finds all that it needs of the Kubernetes API.
+	WaitKnown(ctx context.Context) error
+	// SetReady says that the node can start pods.
+	SetReady()
+	// Uninstalled reports whether the cluster removes Porin.
+	Uninstalled(ctx context.Context) bool
+}
+
+// cniConf writes the CNI configuration list when an ADD can succeed: a runtime that finds it attaches containers. The file stays when the agent
+// ends, and the plugin says that the agent is away; it goes when Porin is uninstalled.
 type cniConf struct {
 	path, socket, stateDir string
+	installation           installation // nil without the Kubernetes API
 	log                    *slog.Logger
+	serving                chan struct{}
+	task                   *task.Task
+
+	placed bool // this agent has written the file
+}
+
+func newCNIConf(cfg Config, installation installation, log *slog.Logger) *cniConf {
+	c := &cniConf{
+		path: cfg.CNIConfPath, socket: cfg.Server.Socket, stateDir: cfg.EndpointManager.StateDir, installation: installation, log: log, serving: make(chan struct{}),
+	}
+	c.task = task.Every(log, task.Round{Name: "cni-configuration", Run: c.put, Retry: time.Second, MaxRetry: 30 * time.Second})
+	return c
 }
 
 func cniConfModule(cfg Config) fx.Option {
-	if cfg.CNIConfPath == "" {
-		return fx.Options()
-	}
-	return cell.Module("cniconf", server.Watch(func(log *slog.Logger) cniConf {
-		return cniConf{cfg.CNIConfPath, cfg.Server.Socket, cfg.EndpointManager.StateDir, log}
-	}))
+	return cell.Module("cniconf",
+		fx.Provide(fx.Private, func(lc fx.Lifecycle, installation installation, log *slog.Logger) *cniConf {
+			c := newCNIConf(cfg, installation, log)
+			lc.Append(fx.StopHook(c.stop))
+			return c
+		}),
+		server.Watch(func(c *cniConf) *cniConf { return c }),
+		supervisor.Tasks(func(c *cniConf) *task.Task { return c.task }),
+	)
 }
 
-// Serving implements server.Watcher.
-func (c cniConf) Serving() {
+// Serving implements server.Watcher. A file that is there already is not waited for: the node starts pods by it.
+func (c *cniConf) Serving() {
+	if _, err := os.Stat(c.path); err == nil || c.installation == nil {
+		_ = c.place() // the task tries again
+	}
+	close(c.serving)
+	c.task.Trigger()
+}
+
+// Stopping implements server.Watcher.
+func (c *cniConf) Stopping() {}
+
+// put is a round of the task.
+func (c *cniConf) put(ctx context.Context) error {
+	select {
+	case <-c.serving:
+	default:
+		return nil
+	}
+	if c.installation != nil {
+		if err := c.installation.WaitKnown(ctx); err != nil {
+			return err
+		}
+	}
+	if err := c.place(); err != nil {
+		return err
+	}
+	if c.installation != nil {
+		c.installation.SetReady()
+	}
+	return nil
+}
+
+// place writes the file, once.
+func (c *cniConf) place() error {
+	if c.path == "" || c.placed {
+		return nil
+	}
 	if err := c.write(); err != nil {
-		c.log.Error("CNI configuration not written: the runtime will not find this plugin", "path", c.path, "error", err)
-		return
+		return fmt.Errorf("write the CNI configuration, without which the runtime does not find this plugin: %w", err)
 	}
+	c.placed = true
 	c.log.Info("CNI configuration is in place", "path", c.path)
+	return nil
 }
 
-// Stopping implements server.Watcher. The file stays: the plugin says itself that the agent is away.
-func (c cniConf) Stopping() {}
+// stop removes the file if Porin is uninstalled, so that the node starts no pod with a plugin whose agent does not come back.
+func (c *cniConf) stop(ctx context.Context) error {
+	if c.path == "" || c.installation == nil || !c.installation.Uninstalled(ctx) {
+		return nil
+	}
+	if err := os.Remove(c.path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("remove the CNI configuration, as Porin is uninstalled: %w", err)
+	}
+	c.log.Info("Porin is uninstalled: CNI configuration removed", "path", c.path)
+	return nil
+}
 
 // write replaces the file as a whole, for the runtime watches the folder, and leaves one alone that is right.
-func (c cniConf) write() error {
+func (c *cniConf) write() error {
 	text, err := json.MarshalIndent(c.list(), "", "  ")
 	if err != nil {
 		return fmt.Errorf("encode CNI configuration: %w", err)
@@ -82,7 +160,7 @@ var capabilities = map[string]bool{"bandwidth": true, "ips": true, "portMappings
 
 // list names 1.0.0 for libraries that read one version only, such as libcni 1.1 of containerd 1.6 and 1.7, which refuse a
 // result of 1.1.0. Later ones choose the newest of cniVersions that they know.
-func (c cniConf) list() any {
+func (c *cniConf) list() any {
 	plugin := map[string]any{"type": "porin-cni", "socket": c.socket, "capabilities": capabilities}
 	if c.stateDir != filepath.Dir(c.socket) {
 		plugin["stateDir"] = c.stateDir

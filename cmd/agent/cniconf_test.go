@@ -1,19 +1,23 @@
 package main
 
 import (
+	"context"
 	"encoding/json"
 	"log/slog"
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
+	"time"
 
 	"github.com/containernetworking/cni/libcni"
 )
 
-func cniConfOf(t *testing.T) cniConf {
-	dir := filepath.Join(t.TempDir(), "net.d")
-	return cniConf{path: filepath.Join(dir, "05-porin.conflist"), socket: "/run/porin/agent.sock", stateDir: "/run/porin", log: slog.New(slog.DiscardHandler)}
+func cniConfOf(t *testing.T) *cniConf {
+	cfg := DefaultConfig()
+	cfg.CNIConfPath = filepath.Join(t.TempDir(), "net.d", "05-porin.conflist")
+	return newCNIConf(cfg, nil, slog.New(slog.DiscardHandler))
 }
 
 func filesIn(t *testing.T, dir string) []string {
@@ -99,5 +103,59 @@ func TestCNIConfigNotWritable(t *testing.T) {
 	}
 	if names := filesIn(t, filepath.Dir(c.path)); len(names) != 1 {
 		t.Errorf("the folder has %v", names)
+	}
+}
+
+// fakeInstallation is a cluster. The agent knows it when known is closed.
+type fakeInstallation struct {
+	known       chan struct{}
+	ready       bool
+	uninstalled bool
+}
+
+func (f *fakeInstallation) WaitKnown(ctx context.Context) error {
+	select {
+	case <-f.known:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+func (f *fakeInstallation) SetReady() { f.ready = true }
+
+func (f *fakeInstallation) Uninstalled(context.Context) bool { return f.uninstalled }
+
+func TestCNIConfigWaits(t *testing.T) {
+	c := cniConfOf(t)
+	cluster := &fakeInstallation{known: make(chan struct{})}
+	c.installation = cluster
+	exists := func() bool { _, err := os.Stat(c.path); return err == nil }
+	if err := c.put(t.Context()); err != nil || exists() {
+		t.Errorf("before the agent serves: error %v, file %t", err, exists())
+	}
+	c.Serving()
+	short, cancel := context.WithTimeout(t.Context(), time.Millisecond)
+	defer cancel()
+	if err := c.put(short); err == nil || exists() || cluster.ready {
+		t.Errorf("before the cluster is known: error %v, file %t, ready %t", err, exists(), cluster.ready)
+	}
+	close(cluster.known)
+	if err := c.put(t.Context()); err != nil || !exists() || !cluster.ready {
+		t.Errorf("error %v, file %t, ready %t", err, exists(), cluster.ready)
+	}
+
+	again := cniConfOf(t)
+	again.path, again.socket = c.path, "/other/agent.sock"
+	again.installation = &fakeInstallation{known: make(chan struct{})}
+	again.Serving()
+	if text, err := os.ReadFile(c.path); err != nil || !strings.Contains(string(text), again.socket) {
+		t.Errorf("a file that was there is not replaced at once: %s, %v", text, err)
+	}
+	for _, uninstalled := range []bool{false, true} {
+		cluster.uninstalled = uninstalled
+		if err := c.stop(t.Context()); err != nil || exists() == uninstalled {
+			t.Errorf("uninstalled %t: error %v, file %t", uninstalled, err, exists())
+		}
 	}
 }

@@ -158,6 +158,7 @@ func (c Config) ipam() ipam.Config {
 // kubernetes is the configuration of what is read from the API server, with what the agent knows of the node.
 func (c Config) kubernetes() kubernetes.Config {
 	c.Kubernetes.NodePath = filepath.Join(c.Store.Dir, "kubernetesnode.json")
+	c.Kubernetes.NeedPodCIDRs = c.ipam().FromNode
 	return c.Kubernetes
 }
 

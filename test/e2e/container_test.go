@@ -12,7 +12,7 @@ import (
 	"porin.dev/porin/internal/testutil"
 )
 
-// containerCapabilities are those of the chart's containers: see TestContainerCapabilities.
+// containerCapabilities are the capabilities of the chart's containers: see TestContainerCapabilities.
 var containerCapabilities = []string{"net_admin", "net_raw", "sys_admin"}
 
 // inContainer runs a program as in an unprivileged container: with these capabilities, a private mount namespace, and a read-only /proc/sys.

@@ -255,6 +255,8 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		s.get(w, r, t)
 	case "create", "update":
 		s.write(w, r, t, verb)
+	case "patch":
+		s.patch(w, r, t)
 	case "delete":
 		s.remove(w, r, t)
 	default:
