@@ -25,10 +25,12 @@ export GOFLAGS     := $(GOFLAGS) -trimpath
 KUBERNETES_VERSION    = $(shell sed -n 's|^	k8s.io/kubernetes \(v[^ ]*\).*|\1|p' test/kube-apiserver/go.mod)
 PORIN_KUBE_APISERVER ?= $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/porin/kube-apiserver-$(KUBERNETES_VERSION)
 
-.PHONY: help build deps deps-generate ipam-plugins libcni kube-apiserver versions generate lint lines check test test-apiserver test-kernels demo crash chaos bench scale graph reference model random schedules fuzz clean
+.PHONY: help build image test-image deps deps-generate ipam-plugins libcni kube-apiserver versions generate lint lines check test test-apiserver test-kernels demo crash chaos bench scale graph reference model random schedules fuzz clean
 
 help:
 	@echo "make build     bin/porin-agent, bin/porin-proxy, bin/porin-cni and bin/porin"
+	@echo "make image     bin/porin-image.tar: an OCI archive for amd64 and arm64, with the name porin.dev/porin:TAG; PLATFORMS=linux/amd64 for one"
+	@echo "make test-image  the image's files, labels and programs, and that a second archive is the same"
 	@echo "make check     build, lint and the tests that need no root: before every commit"
 	@echo "make test      every test; without root, those that need none, and what was left out; FULL=1: before an issue is resolved, with chaos and the whole model"
 	@echo "make deps      installs the programs that tests run, as root on Debian; elsewhere lists them (test and demo do it first)"
@@ -60,6 +62,19 @@ build:
 	$(GO) build -ldflags "$(LDFLAGS)" -o $(BIN)/porin-cni ./cmd/cni
 	$(GO) build -ldflags "$(LDFLAGS)" -o $(BIN)/porin ./cmd/porin
 
+# TAG is the version of the chart.
+TAG       ?= $(or $(shell sed -n 's/^appVersion: *"*\([^"]*\).*/\1/p' deploy/chart/Chart.yaml 2>/dev/null),0.1.0)
+PLATFORMS ?= linux/amd64 linux/arm64
+image:
+	for platform in $(PLATFORMS); do \
+		GOOS=$${platform%/*} GOARCH=$${platform#*/} $(MAKE) --no-print-directory build BIN=$(BIN)/image/$$platform || exit; \
+	done
+	cd deploy/image && $(GO) run . -out $(BIN)/porin-image.tar -name porin.dev/porin:$(TAG) \
+		-version "$(VERSION)" -revision "$$(git rev-parse HEAD)" $(BIN)/image $(PLATFORMS)
+
+test-image: image
+	cd deploy/image && PORIN_IMAGE=$(BIN)/porin-image.tar PORIN_IMAGE_NAME=porin.dev/porin:$(TAG) PORIN_IMAGE_PLATFORMS="$(PLATFORMS)" $(GO) test -count=1 -v .
+
 deps:
 	@test/deps.sh
 
@@ -74,6 +89,7 @@ lint:
 	$(GO) vet ./...
 	$(GO) tool staticcheck ./...
 	$(GO) run ./test/words
+	cd deploy/image && $(GO) vet .
 	cd test/bench && $(GO) vet ./...
 	cd test/libcni && $(GO) vet -tags libcni12 . && $(GO) vet -modfile=v1.1.2.mod .
 
