@@ -3,6 +3,8 @@
 //	runtime -> environment, stdin -> [run] -- POST /v1/cni, the namespace as a descriptor --> agent -> result -> stdout
 //	                                   `-- no agent: ADD waits up to 10 s; DEL cuts, records, removes; STATUS: the heartbeat
 //
+// porin-cni install is the init step of a DaemonSet: it copies the plugin to the node.
+//
 // It holds no state and no policy, and links little: a process starts for every pod, twice, and package initialisation is
 // what that costs.
 package main
@@ -10,5 +12,5 @@ package main
 import "os"
 
 func main() {
-	os.Exit(run(process{getenv: os.Getenv, stdin: os.Stdin, stdout: os.Stdout, stderr: os.Stderr}))
+	os.Exit(run(process{args: os.Args[1:], getenv: os.Getenv, stdin: os.Stdin, stdout: os.Stdout, stderr: os.Stderr}))
 }

@@ -13,6 +13,7 @@ import (
 
 // process is what a process has of the world around it.
 type process struct {
+	args           []string
 	getenv         func(string) string
 	stdin          io.Reader
 	stdout, stderr io.Writer
@@ -27,8 +28,12 @@ func run(p process) int {
 	command := p.getenv("CNI_COMMAND")
 	switch command {
 	case "":
+		if len(p.args) > 0 && p.args[0] == "install" {
+			return p.install(p.args[1:])
+		}
 		_, _ = io.WriteString(p.stderr, "porin-cni is a CNI plugin: a container runtime starts it, with CNI_COMMAND in the environment.\n"+
-			"It speaks CNI "+strings.Join(versions, ", ")+".\n")
+			"It speaks CNI "+strings.Join(versions, ", ")+".\n"+
+			"porin-cni install DIR copies it to DIR/porin-cni, if that differs.\n")
 		return 0
 	case "VERSION":
 		return p.print(json.Marshal(map[string]any{"cniVersion": versions[len(versions)-1], "supportedVersions": versions}))

@@ -242,6 +242,12 @@ func testRun(t *testing.T, dir, architecture, version string) {
 			t.Errorf("%s: %v, printed %q, want %q", c.command, err, out, c.want)
 		}
 	}
+	node := t.TempDir()
+	if out, err := exec.Command(filepath.Join(dir, "porin-cni"), "install", node).CombinedOutput(); err != nil {
+		t.Errorf("porin-cni install: %v, printed %q", err, out)
+	} else if !bytes.Equal(readFile(t, filepath.Join(node, "porin-cni")), readFile(t, filepath.Join(dir, "porin-cni"))) {
+		t.Error("porin-cni install has written another program than its own")
+	}
 	t.Logf("started the programs for %s", architecture)
 }
 
