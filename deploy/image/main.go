@@ -56,7 +56,7 @@ func main() {
 		fmt.Fprintln(os.Stderr, "image:", err)
 		os.Exit(1)
 	}
-	fmt.Println(o.out, o.name, digest)
+	fmt.Println(o.name + "@" + digest.String())
 }
 
 // pack writes the archive and returns the digest of the index. The file appears when it is whole.
