@@ -63,7 +63,7 @@ build:
 	$(GO) build -ldflags "$(LDFLAGS)" -o $(BIN)/porin ./cmd/porin
 
 # TAG is the version of the chart.
-TAG       ?= $(or $(shell sed -n 's/^appVersion: *"*\([^"]*\).*/\1/p' deploy/chart/Chart.yaml 2>/dev/null),0.1.0)
+TAG       ?= $(or $(shell sed -n "s/^appVersion: *[\"']*\([^\"' ]*\).*/\1/p" deploy/chart/Chart.yaml 2>/dev/null),0.1.0)
 PLATFORMS ?= linux/amd64 linux/arm64
 image:
 	for platform in $(PLATFORMS); do \
