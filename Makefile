@@ -25,7 +25,7 @@ export GOFLAGS     := $(GOFLAGS) -trimpath
 KUBERNETES_VERSION    = $(shell sed -n 's|^	k8s.io/kubernetes \(v[^ ]*\).*|\1|p' test/kube-apiserver/go.mod)
 PORIN_KUBE_APISERVER ?= $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/porin/kube-apiserver-$(KUBERNETES_VERSION)
 
-.PHONY: help build image test-image deps deps-generate ipam-plugins libcni kube-apiserver versions generate lint lines check test test-apiserver test-kernels demo crash chaos bench scale graph reference model random schedules fuzz clean
+.PHONY: help build image test-image deps deps-generate ipam-plugins libcni kube-apiserver versions generate lint lines check test test-apiserver test-kernels demo crash chaos bench scale graph reference manifest model random schedules fuzz clean
 
 help:
 	@echo "make build     bin/porin-agent, bin/porin-proxy, bin/porin-cni and bin/porin"
@@ -49,6 +49,7 @@ help:
 	@echo "make schedules the life of endpoints, interleaved at random, in SCHEDULES ways (100000)"
 	@echo "make fuzz      every fuzz test for FUZZTIME (10s)"
 	@echo "make reference docs/reference from the code: flags, commands, API, metrics, findings, CNI keys"
+	@echo "make manifest  deploy/porin.yaml from deploy/chart"
 	@echo "make graph     docs/graph.svg of the agent's modules (graphviz)"
 	@echo "make ipam-plugins  the reference plugins of the tests, in bin/plugins: IPAM, and portmap"
 	@echo "make libcni    the small container runtimes of the tests, in bin/libcni"
@@ -213,6 +214,10 @@ graph:
 reference:
 	$(GO) test -count=1 -run '^Test(Agent|Proxy|Metrics|Findings|Command|Plugin|Network|API)Reference$$' \
 		./cmd/agent ./cmd/proxy ./cmd/porin ./cmd/cni ./cells/cni ./api/v1/openapi -reference.write
+
+# deploy/porin.yaml, the chart with its defaults. The same test without the flag compares them.
+manifest:
+	cd test/chart && $(GO) test -count=1 -run '^TestManifest$$' . -write
 
 clean:
 	rm -rf $(BIN)

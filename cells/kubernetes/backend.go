@@ -13,7 +13,7 @@ import (
 	"porin.dev/porin/cells/kubernetes/records"
 )
 
-// NewAgentBackend is [NewBackend] for an agent, whose role is the one in deploy/kubernetes.
+// NewAgentBackend is [NewBackend] for an agent, whose role is the one in deploy/chart.
 func NewAgentBackend(client *Client, log *slog.Logger) (cluster.Backend, error) {
 	b, err := NewBackend(client, log)
 	b.AgentRights = true

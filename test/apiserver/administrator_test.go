@@ -105,7 +105,7 @@ func TestRightsNodeGC(t *testing.T) {
 	c.admin.Delete(t, "/api/v1/namespaces/shop/pods/web?gracePeriodSeconds=0")
 	gc("deleted")
 
-	rights := roleOf(t, "node-gc.yaml")
+	rights := roleOf(t, account)
 	testutil.Eventually(t, func() error {
 		unused := maps.Clone(rights)
 		for _, request := range c.RequestsOf(t, account) {

@@ -22,7 +22,7 @@ apiVersion: rbac.authorization.k8s.io/v1
 kind: ClusterRoleBinding
 metadata: {name: everything}
 roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: everything}
-subjects: [{kind: ServiceAccount, name: porin-agent, namespace: porin}]
+subjects: [{kind: ServiceAccount, name: porin-agent, namespace: kube-system}]
 `
 
 const (
@@ -190,7 +190,7 @@ func (h *hostile) records() {
 func (h *hostile) token() {
 	ctx := h.Context()
 	var answer struct{ Status struct{ Token string } }
-	err := h.admin.Do(ctx, http.MethodPost, "/api/v1/namespaces/porin/serviceaccounts/porin-agent/token",
+	err := h.admin.Do(ctx, http.MethodPost, "/api/v1/namespaces/kube-system/serviceaccounts/porin-agent/token",
 		map[string]any{"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": map[string]any{}}, &answer)
 	if err != nil {
 		h.Fatal(err)

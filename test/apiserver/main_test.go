@@ -1,4 +1,4 @@
-// Package apiserver runs agents on a real Kubernetes API server, with the roles and admission policies of deploy/kubernetes.
+// Package apiserver runs agents on a real Kubernetes API server, with the roles and admission policies of deploy/porin.yaml.
 package apiserver
 
 import (
@@ -14,6 +14,9 @@ func TestMain(m *testing.M) {
 	testutil.Main(m, testutil.Binaries(), testutil.HostUntouched(), testutil.NoLeaks())
 }
 
+// manifest is what an administrator applies.
+var manifest = filepath.Join("..", "..", "deploy", "porin.yaml")
+
 // cluster is an API server with what an administrator applies, and the administrator's client.
 type cluster struct {
 	*apiserver.Server
@@ -24,9 +27,7 @@ func newCluster(t *testing.T, server *apiserver.Server) *cluster {
 	t.Helper()
 	c := &cluster{server, server.Admin()}
 	t.Cleanup(c.admin.Close)
-	for _, file := range []string{"crds.yaml", "agent-role.yaml", "admission.yaml", "node-gc.yaml"} {
-		c.admin.ApplyFile(t, filepath.Join("..", "..", "deploy", "kubernetes", file))
-	}
+	c.admin.ApplyFile(t, manifest)
 	for _, resource := range []string{"porinnodes", "porinsessions", "porinpools", "porinblocks", "porinclusters", "porinnetworks", "porinendpointgroups"} {
 		testutil.Eventually(t, func() error { return c.admin.Do(t.Context(), http.MethodGet, group+resource, nil, nil) }) // 429 for a moment after the kind's creation
 	}

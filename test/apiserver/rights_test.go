@@ -5,7 +5,6 @@ import (
 	"maps"
 	"net/http"
 	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -47,23 +46,24 @@ spec:
 	}
 }
 
-// roleOf are the rights of the ClusterRole in a file of deploy/kubernetes, as VERB GROUP/RESOURCE.
-func roleOf(t *testing.T, file string) map[string]bool {
+// roleOf are the rights of a ClusterRole of the manifest, as VERB GROUP/RESOURCE.
+func roleOf(t *testing.T, name string) map[string]bool {
 	t.Helper()
-	text, err := os.ReadFile(filepath.Join("..", "..", "deploy", "kubernetes", file))
+	text, err := os.ReadFile(manifest)
 	if err != nil {
 		t.Fatal(err)
 	}
 	rights := map[string]bool{}
 	for document := range strings.SplitSeq(string(text), "\n---\n") {
 		var role struct {
-			Kind  string
-			Rules []struct{ APIGroups, Resources, Verbs []string }
+			Kind     string
+			Metadata struct{ Name string }
+			Rules    []struct{ APIGroups, Resources, Verbs []string }
 		}
 		if err := yaml.Unmarshal([]byte(document), &role); err != nil {
 			t.Fatal(err)
 		}
-		if role.Kind != "ClusterRole" {
+		if role.Kind != "ClusterRole" || role.Metadata.Name != name {
 			continue
 		}
 		for _, rule := range role.Rules {
@@ -143,7 +143,7 @@ func TestRights(t *testing.T) {
 	n.eachRecord("porinnodes", func(record map[string]any) { n.admin.Delete(t, pathOf("porinnodes", record)) })
 	wait("update porin.dev/porinclusters") // the mark of a recovery
 
-	rights := roleOf(t, "agent-role.yaml")
+	rights := roleOf(t, "porin-agent")
 	testutil.Eventually(t, func() error {
 		unused := maps.Clone(rights)
 		for _, request := range n.Requests(t) {

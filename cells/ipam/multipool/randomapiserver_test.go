@@ -23,7 +23,7 @@ func apiserverBacking(t *testing.T, seed uint64) *backing {
 	server := apiserver.StartLocal(t)
 	admin := server.Admin()
 	t.Cleanup(admin.Close)
-	admin.ApplyFile(t, filepath.Join("..", "..", "..", "deploy", "kubernetes", "crds.yaml"))
+	admin.ApplyFile(t, filepath.Join("..", "..", "..", "deploy", "chart", "templates", "crds.yaml"))
 	served := func() { // 429 for a moment after the kind's creation, and after a start
 		for _, r := range recordstest.Resources() {
 			path := "/apis/" + r.GroupVersion().String() + "/" + r.Resource

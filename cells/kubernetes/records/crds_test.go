@@ -15,7 +15,7 @@ import (
 	"porin.dev/porin/cells/kubernetes/records/recordstest"
 )
 
-const crdsFile = "../../../deploy/kubernetes/crds.yaml"
+const crdsFile = "../../../deploy/chart/templates/crds.yaml"
 
 // schema is the part of a schema that says which fields there are.
 type schema struct {

@@ -7,9 +7,9 @@ import (
 	"testing"
 )
 
-// Where agents run, and as what: deploy/kubernetes/agent-role.yaml.
+// Where agents run, and as what: deploy/porin.yaml.
 const (
-	AgentNamespace = "porin"
+	AgentNamespace = "kube-system"
 	AgentAccount   = "porin-agent"
 )
 

@@ -142,7 +142,7 @@ func (c *Client) TryApply(ctx context.Context, manifest string) (objects []*unst
 		if len(object.Object) == 0 {
 			continue
 		}
-		path := Path(object) + "?fieldManager=test&force=true"
+		path := Path(object) + "?fieldManager=test&force=true&fieldValidation=Strict"
 		if err := c.request(ctx, http.MethodPatch, path, applyPatch, document, &object.Object); err != nil {
 			return objects, fmt.Errorf("apply %s: %w", path, err)
 		}

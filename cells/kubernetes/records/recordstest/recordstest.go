@@ -16,7 +16,7 @@ import (
 	"porin.dev/porin/cells/kubernetes/records"
 )
 
-// Resources are the kinds of deploy/kubernetes/crds.yaml.
+// Resources are the kinds of deploy/chart/templates/crds.yaml.
 func Resources() (all []kubernetestest.Resource) {
 	for resource, kind := range map[string]string{
 		"porinnodes": "PorinNode", "porinsessions": "PorinSession", "porinpools": "PorinPool", "porinblocks": "PorinBlock", "porinclusters": "PorinCluster",
