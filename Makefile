@@ -48,7 +48,7 @@ help:
 	@echo "make random    nodes that share a pool, and OPERATIONS (50000) at random with trouble on each kind of store"
 	@echo "make schedules the life of endpoints, interleaved at random, in SCHEDULES ways (100000)"
 	@echo "make fuzz      every fuzz test for FUZZTIME (10s)"
-	@echo "make reference docs/reference from the code: flags, commands, API, metrics, findings, CNI keys"
+	@echo "make reference docs/reference from the code: flags, commands, API, metrics, findings, CNI keys, values of the chart"
 	@echo "make manifest  deploy/porin.yaml from deploy/chart"
 	@echo "make graph     docs/graph.svg of the agent's modules (graphviz)"
 	@echo "make ipam-plugins  the reference plugins of the tests, in bin/plugins: IPAM, and portmap"
@@ -212,8 +212,8 @@ graph:
 
 # The pages of docs/reference. The same tests without the flag compare them with the code.
 reference:
-	$(GO) test -count=1 -run '^Test(Agent|Proxy|Metrics|Findings|Command|Plugin|Network|API)Reference$$' \
-		./cmd/agent ./cmd/proxy ./cmd/porin ./cmd/cni ./cells/cni ./api/v1/openapi -reference.write
+	$(GO) test -count=1 -run '^Test(Agent|Proxy|Metrics|Findings|Command|Plugin|Network|API|Chart)Reference$$' \
+		./cmd/agent ./cmd/proxy ./cmd/porin ./cmd/cni ./cells/cni ./api/v1/openapi ./deploy -reference.write
 
 # deploy/porin.yaml, the chart with its defaults. The same test without the flag compares them.
 manifest:
