@@ -25,7 +25,7 @@ export GOFLAGS     := $(GOFLAGS) -trimpath
 KUBERNETES_VERSION    = $(shell sed -n 's|^	k8s.io/kubernetes \(v[^ ]*\).*|\1|p' test/kube-apiserver/go.mod)
 PORIN_KUBE_APISERVER ?= $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/porin/kube-apiserver-$(KUBERNETES_VERSION)
 
-.PHONY: help build image test-image deps deps-generate ipam-plugins libcni kube-apiserver versions generate lint lines check test test-apiserver test-kernels demo crash chaos bench scale graph reference manifest model random schedules fuzz clean
+.PHONY: help build image test-image deps deps-generate ipam-plugins libcni kube-apiserver versions generate lint lines check test test-apiserver test-chart test-kernels demo crash chaos bench scale graph reference helm manifest model random schedules fuzz clean
 
 help:
 	@echo "make build     bin/porin-agent, bin/porin-proxy, bin/porin-cni and bin/porin"
@@ -35,6 +35,7 @@ help:
 	@echo "make test      every test; without root, those that need none, and what was left out; FULL=1: before an issue is resolved, with chaos and the whole model"
 	@echo "make deps      installs the programs that tests run, as root on Debian; elsewhere lists them (test and demo do it first)"
 	@echo "make test-apiserver  what depends on the Kubernetes API, on a real API server; FULL=1: for each change of cells/kubernetes (root)"
+	@echo "make test-chart  deploy/chart by Helm's engine: values, templates, and that deploy/porin.yaml is the chart with its defaults"
 	@echo "make test-kernels  what depends on the kernel, on Debian's 6.1 and 6.12 in emulated machines; KERNELS=6.1 TESTS=e2e RUN=Ping (root)"
 	@echo "make demo      a node, two containers, a killed agent: the whole story in half a minute (root)"
 	@echo "make crash     kills agent and plugin at every effect of every operation, and counts them (root)"
@@ -49,6 +50,7 @@ help:
 	@echo "make schedules the life of endpoints, interleaved at random, in SCHEDULES ways (100000)"
 	@echo "make fuzz      every fuzz test for FUZZTIME (10s)"
 	@echo "make reference docs/reference from the code: flags, commands, API, metrics, findings, CNI keys, values of the chart"
+	@echo "make helm      the Helm of the tests, in bin/helm; make test-apiserver builds it"
 	@echo "make manifest  deploy/porin.yaml from deploy/chart"
 	@echo "make graph     docs/graph.svg of the agent's modules (graphviz)"
 	@echo "make ipam-plugins  the reference plugins of the tests, in bin/plugins: IPAM, and portmap"
@@ -134,16 +136,21 @@ test: deps build ipam-plugins libcni
 	@PORIN_BIN_DIR=$(BIN) PORIN_PLUGIN_DIR=$(BIN)/plugins PORIN_LIBCNI_DIR=$(BIN)/libcni GO=$(GO) RACE=$(RACE) RERUN=$(RERUN) FULL=$(FULL) test/run.sh '$(PKG)' '$(RUN)'
 
 APISERVER_ENV = PORIN_BIN_DIR=$(BIN) PORIN_PLUGIN_DIR=$(BIN)/plugins PORIN_LIBCNI_DIR=$(BIN)/libcni \
-	PORIN_KUBE_APISERVER=$(PORIN_KUBE_APISERVER) GO=$(GO) FULL=$(FULL) RACE= RERUN=$(RERUN)
+	PORIN_KUBE_APISERVER=$(PORIN_KUBE_APISERVER) PORIN_HELM=$(BIN)/helm GO=$(GO) FULL=$(FULL) RACE= RERUN=$(RERUN)
 # FULL=1: for each change of cells/kubernetes.
 test-apiserver: build ipam-plugins libcni kube-apiserver
 	@test "$$(id -u)" = 0 || { echo "make test-apiserver: a node is a network namespace, and making one needs root: sudo make test-apiserver"; exit 1; }
 ifeq ($(RUN),.)
+	@$(MAKE) --no-print-directory helm
 	@$(APISERVER_ENV) test/run.sh "./internal/testutil/apiserver ./test/apiserver" .
 	@$(APISERVER_ENV) test/run.sh ./cells/ipam/multipool '^(TestRandomAPIServer|TestRestore.*|TestWipe)$$'
 else
 	@$(APISERVER_ENV) test/run.sh "./internal/testutil/apiserver ./test/apiserver ./cells/ipam/multipool" '$(RUN)'
 endif
+
+# With Helm's engine: a minute or two without a build cache. make test-apiserver installs the chart.
+test-chart:
+	cd test/chart && $(GO) test -count=1 .
 
 # TESTS and RUN restrict it to some test binaries and to some of their tests. SHORT=1 leaves out upgrades, conformance of policies, and most of bpf, datapath and e2e.
 KERNELS ?= 6.1 6.12
@@ -214,6 +221,10 @@ graph:
 reference:
 	$(GO) test -count=1 -run '^Test(Agent|Proxy|Metrics|Findings|Command|Plugin|Network|API|Chart)Reference$$' \
 		./cmd/agent ./cmd/proxy ./cmd/porin ./cmd/cni ./cells/cni ./api/v1/openapi ./deploy -reference.write
+
+# Helm for TestChart of make test-apiserver: minutes without a build cache.
+helm:
+	cd test/chart && $(GO) build -o $(BIN)/helm helm.sh/helm/v4/cmd/helm
 
 # deploy/porin.yaml, the chart with its defaults. The same test without the flag compares them.
 manifest:
