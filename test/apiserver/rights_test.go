@@ -79,6 +79,15 @@ func roleOf(t *testing.T, name string) map[string]bool {
 	return rights
 }
 
+// rightOf is the right that a request needs, as [roleOf] writes it.
+func rightOf(r apiserver.Request) string {
+	right := r.Verb + " " + r.Group + "/" + r.Resource
+	if r.Subresource != "" {
+		right += "/" + r.Subresource
+	}
+	return right
+}
+
 // namesAll names each kind of objects that a policy can name, and has a field that is not known.
 const namesAll = `
 apiVersion: cilium.io/v2
@@ -102,8 +111,9 @@ func TestRights(t *testing.T) {
 		t.Fatal(err)
 	}
 	n.startAgent("", "--store=kubernetes", "--ipam-mode=multi-pool", "--ipam-pod-cidr=")
+	n.admin.Apply(t, "{apiVersion: v1, kind: Node, metadata: {name: "+n.machine.Name+"}, spec: {taints: [{key: porin.dev/agent-not-ready, effect: NoSchedule}]}}")
 	used := func(right string) bool {
-		return slices.ContainsFunc(n.Requests(t), func(r apiserver.Request) bool { return r.Verb+" "+r.Group+"/"+r.Resource == right })
+		return slices.ContainsFunc(n.Requests(t), func(r apiserver.Request) bool { return rightOf(r) == right })
 	}
 	wait := func(right string) {
 		t.Helper()
@@ -150,7 +160,7 @@ func TestRights(t *testing.T) {
 			if request.Code == http.StatusForbidden {
 				t.Fatalf("the role lacks what the agent asks for: %+v", request)
 			}
-			delete(unused, request.Verb+" "+request.Group+"/"+request.Resource)
+			delete(unused, rightOf(request))
 		}
 		if len(unused) > 0 {
 			return fmt.Errorf("rights that the agent has not used: %q", slices.Sorted(maps.Keys(unused)))

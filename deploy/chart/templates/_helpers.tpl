@@ -7,6 +7,7 @@
 {{/* The part of the agent's configuration file that the chart writes itself. */}}
 {{- define "porin.config" -}}
 store: kubernetes
+kubernetes-daemonset: {{ .Release.Namespace }}/porin-agent
 kubernetes-api-server: {{ toJson .Values.apiServer.urls }}
 ipam-mode: {{ .Values.ipam.mode }}
 routing: {{ .Values.routing }}
