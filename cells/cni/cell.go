@@ -3,19 +3,21 @@ package cni
 import (
 	"go.uber.org/fx"
 
+	"porin.dev/porin/cells/doctor"
 	"porin.dev/porin/cells/server"
 	"porin.dev/porin/cells/supervisor"
 	"porin.dev/porin/internal/cell"
 )
 
-// Module is the cni cell. It needs [Examiner] and [Capacity] and *delegate.Plugins besides what endpointmanager, link
+// Module is the cni cell. It needs [Examiner], [Capacity], [WaitingPods], which may be nil, and *delegate.Plugins besides what endpointmanager, link
 // and ipam provide.
 func Module(cfg Config) fx.Option {
 	return cell.Module("cni",
-		fx.Supply(fx.Private, cfg, newChains(cfg.ConfDir)),
+		fx.Supply(fx.Private, cfg, newChains(cfg.ConfDir), &calls{}),
 		server.Provide(newHandler),
 		fx.Provide(newHeartbeat, fx.Private),
 		server.Watch(func(w *heartbeatWriter) *heartbeatWriter { return w }),
 		supervisor.Tasks(newHeartbeatTask),
+		doctor.Check(newChecker),
 	)
 }

@@ -6,4 +6,6 @@ type Config struct {
 	StateDir string
 	// ConfDir has the lists of plugins that the container runtime reads; the empty string when the agent cannot see it.
 	ConfDir string
+	// ConfPath is the agent's file there; the empty string when it writes none.
+	ConfPath string
 }

@@ -44,6 +44,7 @@ type handler struct {
 	Examiner  Examiner
 	Capacity  Capacity
 	Chains    *chains
+	Calls     *calls
 }
 
 func newHandler(h handler) handler { return h }
@@ -62,6 +63,7 @@ func (h handler) serve(w http.ResponseWriter, r *http.Request) error {
 	if body.Version < 1 || body.Version > v1.CNICallVersion {
 		return fault.New(fault.NotFound, fmt.Sprintf("no such call: version %d of the plugin's call; this agent knows 1 to %d", body.Version, v1.CNICallVersion))
 	}
+	h.Calls.seen.Store(true)
 	c, err := parse(body)
 	if err != nil {
 		return writeError(w, c.config.CNIVersion, err)

@@ -36,6 +36,8 @@ type Pod struct {
 	Ports       []endpoint.NamedPort
 	// OfNode says that the pod has the node's network namespace.
 	OfNode bool
+	// Waits is since when the kubelet has waited for the pod's containers; zero if it does not.
+	Waits time.Time
 	// Running says that the pod's phase is Running, and that nobody has deleted it.
 	Running bool
 }
@@ -45,6 +47,9 @@ func slimPod(p *corev1.Pod) Pod {
 	slim := Pod{
 		UID: types.UID(strings.Clone(string(p.UID))), Labels: cloneMap(p.Labels), Annotations: ownAnnotations(p.Annotations), Ports: portsOf(p),
 		OfNode: p.Spec.HostNetwork, Running: p.Status.Phase == corev1.PodRunning && p.DeletionTimestamp == nil,
+	}
+	if start := p.Status.StartTime; start != nil && p.Status.Phase == corev1.PodPending && p.DeletionTimestamp == nil {
+		slim.Waits = start.Time
 	}
 	delete(slim.Labels, model.ServiceAccountLabel) // a label of the pod must not forge it
 	if account := p.Spec.ServiceAccountName; account != "" && len(account) <= validation.LabelValueMaxLength {
@@ -224,6 +229,19 @@ func (p *Pods) running() (keys []watch.Key) {
 		}
 	}
 	return keys
+}
+
+// Waiting returns the pods whose containers have not started for longer than d, sorted, as namespace/name.
+func (p *Pods) Waiting(d time.Duration) (pods []string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for key, pod := range p.pods {
+		if !pod.OfNode && !pod.Waits.IsZero() && time.Since(pod.Waits) > d {
+			pods = append(pods, key.String())
+		}
+	}
+	slices.Sort(pods)
+	return pods
 }
 
 // changedLocked wakes who waits for a pod.

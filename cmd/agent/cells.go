@@ -76,7 +76,7 @@ func Cells(cfg Config) fx.Option {
 		monitor.Module(cfg.Monitor),
 		flow.Module(cfg.Flow),
 		metrics.Module(cfg.Metrics),
-		cni.Module(cni.Config{StateDir: cfg.EndpointManager.StateDir, ConfDir: cfg.cniConfDir()}),
+		cni.Module(cni.Config{StateDir: cfg.EndpointManager.StateDir, ConfDir: cfg.cniConfDir(), ConfPath: cfg.CNIConfPath}),
 		supervisor.Module(cfg.Supervisor),
 		server.Module(cfg.Server, server.Info{Version: version.Of(), Node: cfg.NodeName}),
 		cniConfModule(cfg),
@@ -128,10 +128,17 @@ func nodeCIDRs(cfg Config) fx.Option {
 // kubernetesAPI reads the API server, if there is one.
 func kubernetesAPI(cfg Config) fx.Option {
 	if !cfg.Kubernetes.Enabled() {
-		return fx.Options(leftOut[node.Kubernetes](), leftOut[multipool.KubernetesNode](), leftOut[installation]())
+		return fx.Options(leftOut[node.Kubernetes](), leftOut[multipool.KubernetesNode](), leftOut[installation](), leftOut[cni.WaitingPods]())
 	}
-	return fx.Options(kubernetes.Module(cfg.kubernetes(), cfg.NodeName), fx.Provide(func(n *kubernetes.OwnNode) (node.Kubernetes, multipool.KubernetesNode) { return n, n }),
-		fx.Provide(func(i *kubernetes.Installation) installation { return i }), fx.Provide(func(n *node.Node) kubernetes.Nodes { return peersOf{n.Peers()}.names }))
+	return fx.Options(
+		kubernetes.Module(cfg.kubernetes(), cfg.NodeName),
+		fx.Provide(
+			func(n *kubernetes.OwnNode) (node.Kubernetes, multipool.KubernetesNode) { return n, n },
+			func(i *kubernetes.Installation) installation { return i },
+			func(p *kubernetes.Pods) cni.WaitingPods { return p.Waiting },
+			func(n *node.Node) kubernetes.Nodes { return peersOf{n.Peers()}.names },
+		),
+	)
 }
 
 // clusterStore is what nodes share: multi-pool needs it, and other nodes than this one do.
