@@ -24,7 +24,7 @@ func (checker) Owner() string { return "capacity" }
 func (checker) Kinds() []doctor.Kind {
 	return []doctor.Kind{{
 		Name: runsOut, Meaning: "an ADD needs it, and there is none left, or will be none soon as its use grows",
-		Repair: "give the node more of it, such as a larger pool, or delete containers", Note: true,
+		Repair: "give the node more of it, such as a larger pool, or delete containers", Note: true, Event: true,
 	}}
 }
 

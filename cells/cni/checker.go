@@ -47,11 +47,11 @@ func (*checker) Owner() string { return "cni" }
 func (*checker) Kinds() []doctor.Kind {
 	return []doctor.Kind{
 		{
-			Name: confShadowed, Meaning: "the folder of CNI configurations has another file that sorts before Porin's: the container runtime uses the first",
+			Name: confShadowed, Event: true, Meaning: "the folder of CNI configurations has another file that sorts before Porin's: the container runtime uses the first",
 			Repair: "remove the file if its plugin is no longer used, or set --cni-conf-path to a name that sorts first",
 		},
 		{
-			Name: neverCalled, Meaning: "pods of this node wait, and the container runtime has not called porin-cni since the agent's start",
+			Name: neverCalled, Event: true, Meaning: "pods of this node wait, and the container runtime has not called porin-cni since the agent's start",
 			Repair: "set --cni-conf-path to the folder that the runtime reads; see its log",
 		},
 	}

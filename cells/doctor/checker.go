@@ -15,6 +15,8 @@ type Kind struct {
 	About   string // the subject that a caller can restrict an examination to, such as [Addresses]; "" for none
 	// Note says that this is no disagreement, but worth knowing. It is not logged, counted or repaired.
 	Note bool
+	// Event says that the Kubernetes Node gets an Event about it.
+	Event bool
 }
 
 // Addresses is the [Kind].About of kinds that have to do with who has which address.

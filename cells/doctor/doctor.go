@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"slices"
 	"time"
 
@@ -78,4 +79,14 @@ func (d *Doctor) examinePeriodically(ctx context.Context) error {
 	_, err := d.examine(ctx, Scope{}, d.isDue)
 	d.repairs.Trigger()
 	return err
+}
+
+// Events returns the findings of the last examination that the Kubernetes Node gets Events about.
+func (d *Doctor) Events() (all []Finding) {
+	d.findings.mu.Lock()
+	defer d.findings.mu.Unlock()
+	for _, owner := range slices.Sorted(maps.Keys(d.findings.events)) {
+		all = append(all, d.findings.events[owner]...)
+	}
+	return all
 }

@@ -21,12 +21,14 @@ type findings struct {
 
 	mu       sync.Mutex // guards the fields below
 	records  map[key]*record
-	failures map[string]string // by owner, the error of its last examination
+	failures map[string]string    // by owner, the error of its last examination
+	events   map[string][]Finding // by owner, of kinds with an Event, as its last examination found them
 }
 
 func newFindings(cfg Config) *findings {
 	return &findings{
 		repairs: cfg.Repair, pause: max(cfg.Interval, minGap), records: map[key]*record{}, failures: map[string]string{},
+		events: map[string][]Finding{},
 	}
 }
 
@@ -58,6 +60,7 @@ func (fs *findings) update(result checkResult, now time.Time) (c change) {
 	fs.mu.Lock()
 	defer fs.mu.Unlock()
 	c.owner = result.owner
+	fs.recordEvents(result)
 	found := map[key]bool{}
 	for _, f := range result.found {
 		k := key{result.owner, f.Kind, f.Subject}
@@ -78,6 +81,18 @@ func (fs *findings) update(result checkResult, now time.Time) (c change) {
 	c.gone = fs.removeGone(result, found)
 	c.failed = fs.recordFailure(result)
 	return c
+}
+
+func (fs *findings) recordEvents(result checkResult) {
+	if result.err != nil {
+		return
+	}
+	fs.events[result.owner] = nil
+	for _, f := range slices.Concat(result.found, result.notes) {
+		if result.kinds[f.Kind].Event {
+			fs.events[result.owner] = append(fs.events[result.owner], f)
+		}
+	}
 }
 
 func (fs *findings) removeGone(result checkResult, found map[key]bool) (gone []v1.Finding) {

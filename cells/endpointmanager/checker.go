@@ -40,7 +40,7 @@ func (checker) Kinds() []doctor.Kind {
 		{Name: kindRecordMissing, About: doctor.Addresses, Meaning: "an endpoint is ready and not in the ledger: the next agent would not know it", Repair: "the record is written"},
 		{Name: kindRecordDiffers, About: doctor.Addresses, Meaning: "the ledger has an endpoint other than it is", Repair: "the record is written"},
 		{Name: kindRecordOrphan, About: doctor.Addresses, Meaning: "the ledger has an attachment that the agent does not know", Repair: "restart the agent: it brings the endpoint back, or takes it down"},
-		{Name: kindHeld, Meaning: "the start of the agent found most attachments unexplained, this one among them: it is kept as it is", Repair: "find out why; then delete the container, or, when what is held is gone, porin restore accept"},
+		{Name: kindHeld, Event: true, Meaning: "the start of the agent found most attachments unexplained, this one among them: it is kept as it is", Repair: "find out why; then delete the container, or, when what is held is gone, porin restore accept"},
 		{Name: kindUnfinished, Meaning: "a deletion, or the undo of a creation, has failed", Repair: "it is tried again, after a while that doubles up to a minute"},
 		{Name: kindWaiting, Meaning: "a deletion that was asked for without an agent is not done", Repair: "it is tried again"},
 		{Name: kindUnreadable, Meaning: "a deletion record cannot be read, and was set aside", Repair: "look at the file, delete what it names, and remove it"},

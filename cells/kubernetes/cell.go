@@ -70,8 +70,10 @@ func Module(cfg Config, node string) fx.Option {
 		supervisor.Tasks(func(r *referenceWatch, log *slog.Logger) *task.Task {
 			return task.Forever(log, "kubernetes-references", r.run)
 		}),
-		supervisor.Tasks(func(client *Client, others Nodes, policies *policy.Policies, log *slog.Logger) (*task.Task, error) {
-			events, err := newPolicyEvents(client, node, others, policies.Faults)
+		fx.Provide(fx.Private, func() *failedPods { return &failedPods{} }),
+		endpointmanager.Observe(func(f *failedPods) *failedPods { return f }),
+		supervisor.Tasks(func(client *Client, own *OwnNode, others Nodes, failed *failedPods, policies *policy.Policies, d *doctor.Doctor, log *slog.Logger) (*task.Task, error) {
+			events, err := newEventWriter(client, node, eventSources{others, policies.Faults, d.Events, own.uid, failed.take})
 			if err != nil {
 				return nil, err
 			}

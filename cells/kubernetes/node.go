@@ -163,6 +163,11 @@ func (n *OwnNode) Node() (uid string, exists bool, labels map[string]string, cha
 	return node.UID, node.UID != "" && !node.Deleted, node.Labels, changed
 }
 
+func (n *OwnNode) uid() string {
+	node, _ := n.value.Get()
+	return node.UID
+}
+
 // Identity implements node.Kubernetes.
 func (n *OwnNode) Identity() (uid string, internalIPs []netip.Addr, changed <-chan struct{}) {
 	node, changed := n.value.Get()

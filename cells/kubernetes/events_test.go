@@ -2,24 +2,29 @@ package kubernetes
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"strings"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
+	"golang.org/x/time/rate"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
+	"porin.dev/porin/cells/doctor"
+	"porin.dev/porin/cells/endpoint"
 	"porin.dev/porin/cells/kubernetes/kubernetestest"
 	"porin.dev/porin/cells/policy"
 	"porin.dev/porin/cells/policy/model"
 )
 
 // eventServer takes Events; events reads them.
-func eventServer(t *testing.T) (server *kubernetestest.Server, newEvents func(node string, others []string, faults *[]policy.Fault) *policyEvents, events func() []corev1.Event) {
+func eventServer(t *testing.T) (server *kubernetestest.Server, newEvents func(node string, others []string, faults *[]policy.Fault) *eventWriter, events func() []corev1.Event) {
 	t.Helper()
 	scheme := runtime.NewScheme()
 	if err := corev1.AddToScheme(scheme); err != nil {
@@ -35,8 +40,11 @@ func eventServer(t *testing.T) (server *kubernetestest.Server, newEvents func(no
 		t.Fatal(err)
 	}
 	t.Cleanup(client.Close)
-	newEvents = func(node string, others []string, faults *[]policy.Fault) *policyEvents {
-		e, err := newPolicyEvents(client, node, func() []string { return others }, func() []policy.Fault { return *faults })
+	newEvents = func(node string, others []string, faults *[]policy.Fault) *eventWriter {
+		e, err := newEventWriter(client, node, eventSources{
+			others: func() []string { return others }, policies: func() []policy.Fault { return *faults },
+			findings: func() []doctor.Finding { return nil }, nodeUID: func() string { return "node-uid" }, pods: (&failedPods{}).take,
+		})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -105,7 +113,7 @@ func TestPolicyEvents(t *testing.T) {
 	faults = nil
 	rounds("without faults", 0, "")
 	faults = []policy.Fault{unknownField, {Policy: unknownField.Policy, Texts: []string{"of a policy that the API has not told of yet"}}}
-	rounds("with the first fault again", 1, "")
+	rounds("with the first fault again, whose Event is there", 0, "")
 	for name := range e.written {
 		e.written[name] = e.written[name].Add(-eventLifetime)
 	}
@@ -141,7 +149,9 @@ func TestPolicyEventsOfOneAgent(t *testing.T) {
 	nodes := []string{"a", "b", "c"}
 	total := 0
 	for _, node := range nodes {
-		if err := newEvents(node, nodes, &faults).round(t.Context()); err != nil {
+		e := newEvents(node, nodes, &faults)
+		e.budget = rate.NewLimiter(rate.Inf, 0)
+		if err := e.round(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 		n := len(server.Requests())
@@ -152,5 +162,61 @@ func TestPolicyEventsOfOneAgent(t *testing.T) {
 	}
 	if total != len(faults) {
 		t.Errorf("%d Events were written, want one for each of %d policies", total, len(faults))
+	}
+}
+
+// TestPodAndNodeEvents: one Event for a pod and the phase in which its ADD failed, and one for the Node and a kind of findings.
+func TestPodAndNodeEvents(t *testing.T) {
+	_, newEvents, events := eventServer(t)
+	e := newEvents("a", nil, &[]policy.Fault{})
+	failed := &failedPods{}
+	e.pods = failed.take
+	e.findings = func() []doctor.Finding {
+		return []doctor.Finding{{Kind: "endpoint-held", Subject: "c1:eth0", Detail: "no link"}, {Kind: "endpoint-held", Subject: "c2:eth0", Detail: "no link"}}
+	}
+	fail := func(operation endpoint.Operation, uid string, err error) {
+		failed.Observe(endpoint.Trace{
+			Operation: operation, Endpoint: endpoint.Endpoint{Spec: endpoint.Spec{Pod: endpoint.Pod{Namespace: "shop", Name: "web", UID: uid}}},
+			Phases: []endpoint.Phase{{Name: "queue"}, {Name: "ipam", Err: err}, {Name: "undo", Err: err}}, Err: err,
+		})
+	}
+	full := errors.New("no free address")
+	fail(endpoint.OperationAdd, "u1", full)
+	fail(endpoint.OperationAdd, "u1", errors.New("no free address, for container c2"))
+	fail(endpoint.OperationAdd, "u2", nil)
+	fail(endpoint.OperationAdd, "", full)
+	fail(endpoint.OperationDel, "u3", full)
+	for range 2 {
+		if err := e.round(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	got := map[string]string{}
+	for _, event := range events() {
+		got[event.InvolvedObject.Kind+" "+string(event.InvolvedObject.UID)+" in "+event.Namespace] = event.Reason + ": " + event.Message
+	}
+	want := map[string]string{"Pod u1 in shop": "AttachFailed: phase ipam: no free address", "Node node-uid in default": "EndpointHeld: c1:eth0: no link"}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Error(diff)
+	}
+}
+
+// TestEventBudget: an agent writes at most ten Events a minute.
+func TestEventBudget(t *testing.T) {
+	server, newEvents, _ := eventServer(t)
+	var faults []policy.Fault
+	for i := range 60 {
+		f := unknownField
+		f.UID = fmt.Sprint(i)
+		faults = append(faults, f)
+	}
+	e := newEvents("a", nil, &faults)
+	for range 3 {
+		if err := e.round(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if n := len(server.Requests()); n != eventsPerMinute {
+		t.Errorf("%d Events at once, want %d", n, eventsPerMinute)
 	}
 }
