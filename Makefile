@@ -148,7 +148,7 @@ else
 	@$(APISERVER_ENV) test/run.sh "./internal/testutil/apiserver ./test/apiserver ./cells/ipam/multipool" '$(RUN)'
 endif
 
-# With Helm's engine: a minute or two without a build cache. make test-apiserver installs the chart.
+# It takes a minute or two without a build cache. make test-apiserver installs the chart with the whole Helm.
 test-chart:
 	cd test/chart && $(GO) test -count=1 .
 
