@@ -7,6 +7,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"porin.dev/porin/api/v1/client"
 	"porin.dev/porin/internal/testutil"
@@ -99,5 +100,29 @@ func TestContainerCapabilities(t *testing.T) {
 			}
 			return nil
 		})
+	})
+}
+
+// porin-proxy applies HTTP and DNS rules in such a container, and the doctor says that it needs CAP_NET_RAW.
+func TestContainerProxy(t *testing.T) {
+	n, p := newExternal(t)
+	serveNames(t, n.b)
+	serveNames(t, n.d)
+	p.kill()
+	p = startProxyIn(t, n.one.node, testutil.Build(t), inContainer(containerCapabilities...))
+	n.one.connected(p)
+	n.ciliumPolicy(webAndNames)
+	l, queries := n.load(false), n.queries()
+	time.Sleep(time.Second)
+	l.check(t, "requests")
+	queries.check(t, "queries")
+
+	p.kill()
+	startProxyIn(t, n.one.node, testutil.Build(t), inContainer("net_admin", "sys_admin"))
+	testutil.Eventually(t, func() error {
+		if out := n.one.cli("doctor").out; !strings.Contains(out, "open a socket for replies: socket: operation not permitted") {
+			return fmt.Errorf("without CAP_NET_RAW the doctor says %s", out)
+		}
+		return nil
 	})
 }

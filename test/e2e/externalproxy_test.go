@@ -50,6 +50,11 @@ func startProxy(t *testing.T, n *testutil.Node, flags ...string) *proxyProcess {
 // startProxyOf is startProxy with the binary of a folder.
 func startProxyOf(t *testing.T, n *testutil.Node, bin string, flags ...string) *proxyProcess {
 	t.Helper()
+	return startProxyIn(t, n, bin, func(*exec.Cmd) {}, flags...)
+}
+
+func startProxyIn(t *testing.T, n *testutil.Node, bin string, wrap testutil.Wrapper, flags ...string) *proxyProcess {
+	t.Helper()
 	p := &proxyProcess{T: t, node: n, done: make(chan struct{}), log: filepath.Join(n.Dir, fmt.Sprintf("proxy%d.log", time.Now().UnixNano()))}
 	file, err := os.Create(p.log)
 	if err != nil {
@@ -59,6 +64,7 @@ func startProxyOf(t *testing.T, n *testutil.Node, bin string, flags ...string) *
 	p.cmd = exec.Command(filepath.Join(bin, "porin-proxy"),
 		append([]string{"--proxy-socket=" + proxySocket(n), "--state-dir=" + n.StateDir, "--bpf-root=" + n.BPFRoot}, flags...)...)
 	p.cmd.Stdout, p.cmd.Stderr = file, file
+	wrap(p.cmd)
 	if err := n.Do(p.cmd.Start); err != nil {
 		t.Fatal(err)
 	}
