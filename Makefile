@@ -25,7 +25,7 @@ export GOFLAGS     := $(GOFLAGS) -trimpath
 KUBERNETES_VERSION    = $(shell sed -n 's|^	k8s.io/kubernetes \(v[^ ]*\).*|\1|p' test/kube-apiserver/go.mod)
 PORIN_KUBE_APISERVER ?= $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/porin/kube-apiserver-$(KUBERNETES_VERSION)
 
-.PHONY: help build image test-image deps deps-generate ipam-plugins libcni kube-apiserver versions generate lint lines check test test-apiserver test-chart test-kernels demo crash chaos bench scale graph reference helm manifest model random schedules fuzz clean
+.PHONY: help build image test-image deps deps-generate ipam-plugins libcni kube-apiserver versions generate lint lines check test test-apiserver test-chart kubernetes e2e-kubernetes test-kernels demo crash chaos bench scale graph reference helm manifest model random schedules fuzz clean
 
 help:
 	@echo "make build     bin/porin-agent, bin/porin-proxy, bin/porin-cni and bin/porin"
@@ -36,6 +36,8 @@ help:
 	@echo "make deps      installs the programs that tests run, as root on Debian; elsewhere lists them (test and demo do it first)"
 	@echo "make test-apiserver  what depends on the Kubernetes API, on a real API server; FULL=1: for each change of cells/kubernetes (root)"
 	@echo "make test-chart  deploy/chart by Helm's engine: values, templates, and that deploy/porin.yaml is the chart with its defaults"
+	@echo "make e2e-kubernetes  installs Porin in clusters of kubelets and containerd, and runs upstream's tests there; NODES=3 PROXY=nftables IPFAMILY=dual RUN=TestInstall (root)"
+	@echo "make kubernetes  the programs and images of these clusters, once a machine: 15 minutes"
 	@echo "make test-kernels  what depends on the kernel, on Debian's 6.1 and 6.12 in emulated machines; KERNELS=6.1 TESTS=e2e RUN=Ping (root)"
 	@echo "make demo      a node, two containers, a killed agent: the whole story in half a minute (root)"
 	@echo "make crash     kills agent and plugin at every effect of every operation, and counts them (root)"
@@ -151,6 +153,19 @@ endif
 # It takes a minute or two without a build cache. make test-apiserver installs the chart with the whole Helm.
 test-chart:
 	cd test/chart && $(GO) test -count=1 .
+
+# The programs and images of test/kubernetes are built once a machine, as kube-apiserver.
+PORIN_KUBERNETES_DIR ?= $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/porin/kubernetes
+kubernetes:
+	@PORIN_KUBERNETES_DIR=$(PORIN_KUBERNETES_DIR) GO=$(GO) GOFLAGS= test/kubernetes/build.sh
+
+# Each variable of the command line restricts it.
+e2e-kubernetes: kubernetes
+	@test "$$(id -u)" = 0 || { echo "make e2e-kubernetes: a node is a set of namespaces, and making them needs root: sudo make e2e-kubernetes"; exit 1; }
+	@$(MAKE) --no-print-directory image PLATFORMS=linux/$$($(GO) env GOARCH)
+	@$(GO) test -c -o $(BIN)/kubernetes.test ./test/kubernetes
+	@PORIN_KUBERNETES_DIR=$(PORIN_KUBERNETES_DIR) PORIN_IMAGE=$(BIN)/porin-image.tar FULL=$(FULL) ALL_PROXY='$(PROXY)' ALL_IPFAMILY='$(IPFAMILY)' \
+		ALL_NODES='$(if $(filter command environment,$(firstword $(origin NODES))),$(NODES))' test/kubernetes/run.sh $(BIN)/kubernetes.test '$(RUN)'
 
 # TESTS and RUN restrict it to some test binaries and to some of their tests. SHORT=1 leaves out upgrades, conformance of policies, and most of bpf, datapath and e2e.
 KERNELS ?= 6.1 6.12

@@ -13,7 +13,8 @@ PAUSE=registry.k8s.io/pause:3.10.2 # as upstream's tests call it
 PODS=10.244.0.0/16 SERVICES=10.96.0.0/16
 dual() { [ "$IPFAMILY" = dual ]; }
 ! dual || PODS=$PODS,fd00:10:244::/56 SERVICES=$SERVICES,fd00:10:96::/112
-export KUBECONFIG=$RUN/admin.conf
+unset TMPDIR # nodes may not have it
+export KUBECONFIG=$RUN/admin.conf KUBECACHEDIR=$RUN/kubectl # the kinds that kubectl knows are those of this cluster
 
 ip4() { echo "$NET4.$((10 + ${1#n}))"; }
 ip6() { echo "$NET6:$((10 + ${1#n}))"; }

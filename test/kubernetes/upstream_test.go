@@ -1,0 +1,204 @@
+package kubernetes
+
+import (
+	"bufio"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"porin.dev/porin/internal/testutil"
+)
+
+// group is a heading of upstream.txt with its tests.
+type group struct {
+	name  string
+	count int
+	run   bool     // the others are left out, for the reason that is their name
+	only  []string // clusters that run it
+	tests []string
+}
+
+var heading = regexp.MustCompile(`^(run|leave out) (\d+)(?: only (.*?))?: (.*)$`)
+
+// readGroups reads upstream.txt: headings, each with its tests on indented lines.
+func readGroups(t *testing.T) []*group {
+	t.Helper()
+	f, err := os.Open("upstream.txt")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	var groups []*group
+	for lines := bufio.NewScanner(f); lines.Scan(); {
+		line := lines.Text()
+		switch match := heading.FindStringSubmatch(line); {
+		case line == "" || strings.HasPrefix(line, "#"):
+		case match != nil:
+			count, _ := strconv.Atoi(match[2])
+			groups = append(groups, &group{name: match[4], count: count, run: match[1] == "run", only: strings.Fields(match[3])})
+		case strings.HasPrefix(line, "\t") && len(groups) > 0:
+			last := groups[len(groups)-1]
+			last.tests = append(last.tests, line[1:])
+		default:
+			t.Fatalf("upstream.txt: %q is neither a heading nor a test", line)
+		}
+	}
+	return groups
+}
+
+// fits reports whether the cluster runs the group. Conditions are dual, nodes (more than one), iptables.
+func (g *group) fits(c *cluster) bool {
+	has := map[string]bool{"dual": c.dual, "nodes": len(c.nodes) > 1, "iptables": os.Getenv("PROXY") != "nftables"}
+	return g.run && !slices.ContainsFunc(g.only, func(condition string) bool { return !has[condition] })
+}
+
+var upstreamTest = regexp.MustCompile(`(?m)^ +\S+\.go:\d+: (\[sig-network\] .*)$`)
+
+// upstream.txt has all tests of [sig-network] that upstream has, once, and as many as its headings say.
+func TestUpstreamList(t *testing.T) {
+	testutil.Root(t)
+	if _, err := os.Stat(binary("e2e.test")); err != nil {
+		t.Skip("needs upstream's tests: make e2e-kubernetes")
+	}
+	out, err := exec.Command(binary("e2e.test"), "--list-tests").Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	left := make(map[string]int)
+	for _, match := range upstreamTest.FindAllStringSubmatch(string(out), -1) {
+		left[match[1]]++
+	}
+	if len(left) == 0 {
+		t.Fatal("upstream lists no test")
+	}
+	for _, g := range readGroups(t) {
+		if len(g.tests) != g.count {
+			t.Errorf("%q has %d tests, and its heading says %d", g.name, len(g.tests), g.count)
+		}
+		for _, test := range g.tests {
+			if left[test] == 0 {
+				t.Errorf("upstream has no such test, or it is listed twice: %s", test)
+			}
+			delete(left, test)
+		}
+	}
+	for _, test := range slices.Sorted(maps.Keys(left)) {
+		t.Errorf("neither run nor left out: %s", test)
+	}
+}
+
+// All tests of upstream.txt that this cluster allows pass.
+func TestUpstream(t *testing.T) {
+	c := porin(t)
+	var tests []string
+	for _, g := range readGroups(t) {
+		if g.fits(c) {
+			tests = append(tests, g.tests...)
+			t.Logf("%d tests: %s", len(g.tests), g.name)
+		}
+	}
+	for test, result := range c.upstream(t, tests) {
+		if result.State != "passed" {
+			t.Errorf("%s: %s\n%s", result.State, test, result.Failure.Message)
+		}
+	}
+}
+
+// Without enforcement, as with the reference plugin bridge, upstream's tests of policies fail, but for five.
+func TestUpstreamWithoutEnforcement(t *testing.T) {
+	if !testutil.Full() {
+		t.Skip("FULL=1: six minutes that say nothing of Porin")
+	}
+	c := newCluster(t, "bridge")
+	var tests []string
+	for _, g := range readGroups(t) {
+		if strings.HasPrefix(g.name, "network policies") {
+			tests = append(tests, g.tests...)
+		}
+	}
+	var passed []string
+	for test, result := range c.upstream(t, tests) {
+		if result.State == "passed" {
+			passed = append(passed, test)
+		}
+	}
+	if len(passed) != withoutEnforcement {
+		t.Errorf("%d of %d pass without enforcement, want %d:\n%s", len(passed), len(tests), withoutEnforcement, strings.Join(passed, "\n"))
+	}
+}
+
+// withoutEnforcement is the number of tests of policies that allow everything, or ask the API server alone.
+const withoutEnforcement = 5
+
+// result is a test in ginkgo's report.
+type result struct {
+	ContainerHierarchyTexts []string
+	LeafNodeText            string
+	State                   string
+	RunTime                 time.Duration
+	Failure                 struct{ Message string }
+}
+
+// upstream runs tests. A test that did not run has the state "skipped", with ginkgo's message, or "missing".
+func (c *cluster) upstream(t *testing.T, tests []string) map[string]result {
+	t.Helper()
+	names := make([]string, len(tests))
+	results := make(map[string]result)
+	for i, test := range tests {
+		names[i] = regexp.QuoteMeta(test)
+		results[test] = result{State: "missing"}
+	}
+	dir := t.TempDir()
+	cmd := exec.Command(binary("ginkgo"), "--procs=6", "--no-color", "--timeout=40m", "--focus=^("+strings.Join(names, "|")+")$",
+		"--json-report=report.json", "--output-dir="+dir, binary("e2e.test"), "--",
+		"--provider=skeleton", "--kubeconfig="+filepath.Join(os.Getenv(envDir), "run", "admin.conf"), "--kubectl-path="+binary("kubectl"),
+		"--dns-domain=cluster.local", "--num-nodes="+strconv.Itoa(len(c.nodes)))
+	began := time.Now()
+	out, failed := cmd.CombinedOutput() // with the output of tests that failed
+	report, err := os.ReadFile(filepath.Join(dir, "report.json"))
+	if err != nil {
+		t.Fatalf("%v, %v:\n%s", failed, err, out)
+	}
+	var suites []struct{ SpecReports []result }
+	if err := json.Unmarshal(report, &suites); err != nil {
+		t.Fatal(err)
+	}
+	ran := 0
+	for _, suite := range suites {
+		for _, r := range suite.SpecReports {
+			name := strings.Join(append(r.ContainerHierarchyTexts, r.LeafNodeText), " ")
+			if _, asked := results[name]; asked {
+				results[name] = r
+			} else if r.State == "passed" || r.State == "failed" {
+				continue // nodes before and after the suite
+			}
+		}
+	}
+	for _, r := range results {
+		if r.State == "passed" {
+			ran++
+		}
+	}
+	t.Logf("%d of %d tests pass, in %.0f s", ran, len(tests), time.Since(began).Seconds())
+	if failed != nil {
+		t.Logf("%v:\n%s", failed, lastFailures(string(out)))
+	}
+	return results
+}
+
+// lastFailures is the end of ginkgo's output, which names the failed tests.
+func lastFailures(out string) string {
+	if i := strings.LastIndex(out, "Summarizing "); i >= 0 {
+		return out[i:]
+	}
+	return fmt.Sprintf("%.20000s", out)
+}
