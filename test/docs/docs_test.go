@@ -61,7 +61,7 @@ func TestEmbeddingExampleRuns(t *testing.T) {
 	}
 }
 
-var makeTarget = regexp.MustCompile("(?:`|\\$ )(?:sudo )?make ([a-z][a-z-]*)")
+var makeTarget = regexp.MustCompile("(?:`|\\$ )(?:sudo )?make ([a-z][a-z0-9-]*)")
 
 func TestMakeTargetsExist(t *testing.T) {
 	makefile := read(t, root+"/Makefile")
