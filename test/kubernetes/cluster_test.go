@@ -24,7 +24,11 @@ const (
 )
 
 // The tests run in network, mount and PID namespaces of their own, and so does the cluster: it ends with them.
-func TestMain(m *testing.M) { testutil.Main(m) }
+func TestMain(m *testing.M) {
+	if !runTraffic() {
+		testutil.Main(m)
+	}
+}
 
 // cluster is the running cluster. Tests share it.
 type cluster struct {

@@ -6,10 +6,6 @@ import (
 	"strings"
 	"testing"
 	"time"
-
-	"github.com/google/go-cmp/cmp"
-
-	"porin.dev/porin/internal/testutil"
 )
 
 const deployment = `
@@ -34,25 +30,12 @@ func TestInstall(t *testing.T) {
 	before := c.inventory(t)
 	for i := range 10 {
 		began := time.Now()
-		c.kubectl(t, "-n", namespace, "scale", "deployment/many", "--replicas=30")
-		c.kubectl(t, "-n", namespace, "rollout", "status", "deployment/many", "--timeout=2m")
+		c.scale(t, namespace, 30)
 		up := time.Since(began)
-		c.kubectl(t, "-n", namespace, "scale", "deployment/many", "--replicas=0")
-		c.kubectl(t, "-n", namespace, "wait", "--for=delete", "pod", "-l", "app=many", "--timeout=2m")
+		c.scale(t, namespace, 0)
 		t.Logf("round %d: 30 pods up in %.1f s, down in %.1f s", i+1, up.Seconds(), (time.Since(began) - up).Seconds())
 	}
-	testutil.Eventually(t, func() error {
-		if diff := cmp.Diff(before, c.inventory(t)); diff != "" {
-			return fmt.Errorf("after ten rounds (-before +after):\n%s", diff)
-		}
-		return nil
-	})
-	for _, node := range c.nodes {
-		testutil.Eventually(t, func() error {
-			_, err := c.agent(node, "doctor") // exits with 1 when something disagrees
-			return err
-		})
-	}
+	c.nothingLeft(t, before)
 }
 
 // inventory is all that a pod leaves somewhere: files, links and namespaces of nodes, addresses of agents and of the API server.

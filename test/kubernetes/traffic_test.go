@@ -1,0 +1,290 @@
+package kubernetes
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	v1 "porin.dev/porin/api/v1"
+	"porin.dev/porin/internal/testutil"
+)
+
+// The test binary is also the program that runs in pods' network namespaces: with one of these commands it serves, or sends, until its input ends.
+const (
+	commandServe = "traffic-serve"
+	commandSend  = "traffic-send"
+)
+
+const (
+	streamPort  = 7000
+	httpPort    = 8080
+	sendPause   = 20 * time.Millisecond
+	dialPause   = 200 * time.Millisecond
+	sendTimeout = 10 * time.Second // of one line, request or new connection
+)
+
+// traffic is the result of a sender.
+type traffic struct {
+	Lines, Requests, Dials int           // that were answered
+	Errors                 []string      // the first of them; a lost connection is one
+	Longest                time.Duration // until an answer
+}
+
+// runTraffic is the program in a pod. It reports whether the arguments are for it.
+func runTraffic() bool {
+	if len(os.Args) < 2 {
+		return false
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	go func() {
+		_, _ = io.Copy(io.Discard, os.Stdin)
+		cancel()
+	}()
+	switch os.Args[1] {
+	case commandServe:
+		serveTraffic(ctx)
+	case commandSend:
+		_ = json.NewEncoder(os.Stdout).Encode(sendTraffic(ctx, os.Args[2:]))
+	default:
+		return false
+	}
+	return true
+}
+
+func serveTraffic(ctx context.Context) {
+	lines, err := net.Listen("tcp", fmt.Sprint(":", streamPort))
+	if err != nil {
+		panic(err)
+	}
+	web, err := net.Listen("tcp", fmt.Sprint(":", httpPort))
+	if err != nil {
+		panic(err)
+	}
+	go func() {
+		_ = http.Serve(web, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { _, _ = io.WriteString(w, r.URL.Path) }))
+	}()
+	go func() {
+		for {
+			conn, err := lines.Accept()
+			if err != nil {
+				return
+			}
+			go func() { _, _ = io.Copy(conn, conn) }()
+		}
+	}()
+	fmt.Println("serving")
+	<-ctx.Done()
+}
+
+// sender sends to several servers and counts.
+type sender struct {
+	mu     sync.Mutex // guards the field below
+	result traffic
+}
+
+func sendTraffic(ctx context.Context, servers []string) traffic {
+	s := &sender{}
+	var all sync.WaitGroup
+	for _, server := range servers {
+		stream, web := fmt.Sprintf("%s:%d", server, streamPort), fmt.Sprintf("http://%s:%d/ok", server, httpPort)
+		all.Go(func() { s.lines(ctx, stream) })
+		all.Go(func() { s.requests(ctx, web) })
+		all.Go(func() {
+			s.repeat(ctx, dialPause, "connection to "+stream, &s.result.Dials, func() error {
+				conn, err := net.DialTimeout("tcp", stream, sendTimeout)
+				if err != nil {
+					return err
+				}
+				defer conn.Close()
+				return echo(conn, bufio.NewReader(conn), "dial")
+			})
+		})
+	}
+	all.Wait()
+	return s.result
+}
+
+// repeat calls do until ctx ends, and counts its successes.
+func (s *sender) repeat(ctx context.Context, pause time.Duration, what string, count *int, do func() error) {
+	for ctx.Err() == nil {
+		began := time.Now()
+		err := do()
+		s.mu.Lock()
+		s.result.Longest = max(s.result.Longest, time.Since(began))
+		if err == nil {
+			*count++
+		} else if len(s.result.Errors) < 10 {
+			s.result.Errors = append(s.result.Errors, fmt.Sprintf("%s: %s: %v", began.Format(time.StampMilli), what, err))
+		}
+		s.mu.Unlock()
+		select {
+		case <-time.After(pause):
+		case <-ctx.Done():
+		}
+	}
+}
+
+// lines sends numbered lines on one connection. A new one is made after an error only.
+func (s *sender) lines(ctx context.Context, server string) {
+	var conn net.Conn
+	var answers *bufio.Reader
+	n := 0
+	s.repeat(ctx, sendPause, "stream to "+server, &s.result.Lines, func() (err error) {
+		if conn == nil {
+			if conn, err = net.DialTimeout("tcp", server, sendTimeout); err != nil {
+				return err
+			}
+			answers = bufio.NewReader(conn)
+		}
+		n++
+		if err = echo(conn, answers, fmt.Sprint("line ", n)); err != nil {
+			_ = conn.Close()
+			conn = nil
+		}
+		return err
+	})
+}
+
+func echo(conn net.Conn, answers *bufio.Reader, line string) error {
+	_ = conn.SetDeadline(time.Now().Add(sendTimeout))
+	if _, err := fmt.Fprintln(conn, line); err != nil {
+		return err
+	}
+	answer, err := answers.ReadString('\n')
+	if err == nil && answer != line+"\n" {
+		err = fmt.Errorf("answer %q to %q", answer, line)
+	}
+	return err
+}
+
+func (s *sender) requests(ctx context.Context, url string) {
+	client := &http.Client{Timeout: sendTimeout}
+	s.repeat(ctx, sendPause, "GET "+url, &s.result.Requests, func() error {
+		response, err := client.Get(url)
+		if err != nil {
+			return err
+		}
+		defer response.Body.Close()
+		if _, err := io.Copy(io.Discard, response.Body); err != nil || response.StatusCode != http.StatusOK {
+			return fmt.Errorf("status %s, %w", response.Status, err)
+		}
+		return nil
+	})
+}
+
+// pod is a pause container; programs of the test run in its network namespace.
+type pod struct {
+	name, node string
+	address    string // the first one
+	netns      string // on the node
+}
+
+// pod creates a pod on a node and waits until it runs.
+func (c *cluster) pod(t *testing.T, namespace, name, node string) pod {
+	t.Helper()
+	c.apply(t, fmt.Sprintf(`
+apiVersion: v1
+kind: Pod
+metadata: {name: %s, namespace: %s, labels: {app: %[1]s}}
+spec:
+  nodeName: %[3]s
+  terminationGracePeriodSeconds: 1
+  containers: [{name: pause, image: registry.k8s.io/pause:3.10.2, imagePullPolicy: Never}]
+`, name, namespace, node))
+	c.kubectl(t, "-n", namespace, "wait", "--for=condition=Ready", "pod/"+name, "--timeout=1m")
+	p := pod{name: name, node: node, address: c.kubectl(t, "-n", namespace, "get", "pod", name, "-o", "jsonpath={.status.podIP}")}
+	testutil.Eventually(t, func() error {
+		text, err := c.agent(node, "endpoint", "list", "-o", "json")
+		if err != nil {
+			return err
+		}
+		var endpoints []v1.Endpoint
+		if err := json.Unmarshal([]byte(text), &endpoints); err != nil {
+			return err
+		}
+		for _, ep := range endpoints {
+			if ep.Pod.Namespace == namespace && ep.Pod.Name == name {
+				p.netns = ep.NetNS
+				return nil
+			}
+		}
+		return fmt.Errorf("the agent of %s has no endpoint of %s/%s", node, namespace, name)
+	})
+	return p
+}
+
+// program is a program of this test that runs in a pod.
+type program struct {
+	cmd   *exec.Cmd
+	stdin io.Closer
+	out   *bufio.Reader
+}
+
+// start runs the test binary in the pod's network namespace until end, or the end of the test.
+func (p pod) start(t *testing.T, args ...string) *program {
+	t.Helper()
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command("./node.sh", append([]string{p.node, "nsenter", "--net=" + p.netns, self}, args...)...)
+	cmd.Stderr = os.Stderr
+	stdin, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	stdout, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = stdin.Close()
+		_ = cmd.Wait()
+	})
+	return &program{cmd, stdin, bufio.NewReader(stdout)}
+}
+
+// serve starts a server in the pod and waits until it serves.
+func (p pod) serve(t *testing.T) {
+	t.Helper()
+	server := p.start(t, commandServe)
+	if line, err := server.out.ReadString('\n'); err != nil {
+		t.Fatalf("server in pod %s: %q, %v", p.name, line, err)
+	}
+}
+
+// send starts a sender in the pod to others. The function that it returns ends it, and fails the test if anything was lost.
+func (p pod) send(t *testing.T, to ...pod) (end func()) {
+	t.Helper()
+	args := []string{commandSend}
+	for _, server := range to {
+		args = append(args, server.address)
+	}
+	program := p.start(t, args...)
+	return func() {
+		t.Helper()
+		_ = program.stdin.Close()
+		var result traffic
+		if err := json.NewDecoder(program.out).Decode(&result); err != nil {
+			t.Fatalf("sender in pod %s: %v", p.name, err)
+		}
+		t.Logf("%d lines, %d requests, %d connections; the longest answer took %s", result.Lines, result.Requests, result.Dials, result.Longest)
+		if len(result.Errors) > 0 || result.Lines == 0 || result.Requests == 0 || result.Dials == 0 {
+			t.Errorf("traffic was lost, or none passed:\n%s", strings.Join(result.Errors, "\n"))
+		}
+	}
+}
