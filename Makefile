@@ -25,7 +25,7 @@ export GOFLAGS     := $(GOFLAGS) -trimpath
 KUBERNETES_VERSION    = $(shell sed -n 's|^	k8s.io/kubernetes \(v[^ ]*\).*|\1|p' test/kube-apiserver/go.mod)
 PORIN_KUBE_APISERVER ?= $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/porin/kube-apiserver-$(KUBERNETES_VERSION)
 
-.PHONY: help build image test-image deps deps-generate ipam-plugins libcni kube-apiserver versions generate lint lines check test test-apiserver test-chart kubernetes e2e-kubernetes test-kernels demo crash chaos bench scale graph reference helm manifest model random schedules fuzz clean
+.PHONY: help build image test-image deps deps-generate ipam-plugins libcni kube-apiserver versions generate lint lines check test test-apiserver test-chart kubernetes e2e-kubernetes bench-kubernetes test-kernels demo crash chaos bench scale graph reference helm manifest model random schedules fuzz clean
 
 help:
 	@echo "make build     bin/porin-agent, bin/porin-proxy, bin/porin-cni and bin/porin"
@@ -37,6 +37,7 @@ help:
 	@echo "make test-apiserver  what depends on the Kubernetes API, on a real API server; FULL=1: for each change of cells/kubernetes (root)"
 	@echo "make test-chart  deploy/chart by Helm's engine: values, templates, and that deploy/porin.yaml is the chart with its defaults"
 	@echo "make e2e-kubernetes  installs Porin in clusters of kubelets and containerd, and runs upstream's tests there; NODES=3 PROXY=nftables IPFAMILY=dual RUN=TestInstall (root)"
+	@echo "make bench-kubernetes  110 pods at once on a node of such a cluster, beside the reference plugins: time, ADDs, memory (root)"
 	@echo "make kubernetes  the programs and images of these clusters, once a machine: 15 minutes"
 	@echo "make test-kernels  what depends on the kernel, on Debian's 6.1 and 6.12 in emulated machines; KERNELS=6.1 TESTS=e2e RUN=Ping (root)"
 	@echo "make demo      a node, two containers, a killed agent: the whole story in half a minute (root)"
@@ -166,6 +167,11 @@ e2e-kubernetes: kubernetes
 	@$(GO) test -c -o $(BIN)/kubernetes.test ./test/kubernetes
 	@PORIN_KUBERNETES_DIR=$(PORIN_KUBERNETES_DIR) PORIN_IMAGE=$(BIN)/porin-image.tar FULL=$(FULL) ALL_PROXY='$(PROXY)' ALL_IPFAMILY='$(IPFAMILY)' \
 		ALL_NODES='$(if $(filter command environment,$(firstword $(origin NODES))),$(NODES))' test/kubernetes/run.sh $(BIN)/kubernetes.test '$(RUN)'
+
+# In clusters of one node, one after the other.
+bench-kubernetes:
+	@CGO_ENABLED=0 $(GO) build -o $(BIN)/timed ./test/kubernetes/timed
+	@PORIN_TIMED=$(BIN)/timed $(MAKE) --no-print-directory e2e-kubernetes NODES=1 PROXY=iptables IPFAMILY=ipv4 RUN='^TestBench$$$$'
 
 # TESTS and RUN restrict it to some test binaries and to some of their tests. SHORT=1 leaves out upgrades, conformance of policies, and most of bpf, datapath and e2e.
 KERNELS ?= 6.1 6.12

@@ -152,6 +152,7 @@ node() { # nX
 	# Images that are gone cannot be pulled again.
 	imageGCHighThresholdPercent: 100
 	imageGCLowThresholdPercent: 99
+	maxPods: 120 # 110 of the benchmark, and those of the cluster
 	evictionHard: {memory.available: 100Mi, nodefs.available: 1Gi, imagefs.available: 1Gi}
 	YAML
 	cat >"$d/kube-proxy.yaml" <<-YAML
