@@ -16,7 +16,10 @@ import (
 
 // Config is the whole configuration of the proxy.
 type Config struct {
-	BPFRoot    string
+	BPFRoot string
+	// StayWhenReplaced keeps the process until SIGTERM after another one has taken over.
+	StayWhenReplaced bool
+
 	Logging    settings.Logging
 	Control    control.ServerConfig
 	Metrics    metrics.Config
@@ -34,6 +37,7 @@ func DefaultConfig() Config {
 // Flags adds the flags of every cell.
 func (c *Config) Flags(fs *pflag.FlagSet) {
 	fs.StringVar(&c.BPFRoot, "bpf-root", c.BPFRoot, "folder where the agent pins programs and maps")
+	fs.BoolVar(&c.StayWhenReplaced, "stay-when-replaced", c.StayWhenReplaced, "when another porin-proxy has taken over, wait for SIGTERM before the process ends: for DaemonSets with maxSurge, as a kubelet starts a container again that ends, which would take over in its turn")
 	c.Control.Flags(fs)
 	c.Logging.Flags(fs)
 	c.Metrics.Flags(fs)

@@ -116,5 +116,8 @@ func serve(ctx context.Context, cfg Config) error {
 	if code != 0 {
 		return errors.New("a cell gave up; the log says which and why")
 	}
+	if cfg.StayWhenReplaced {
+		<-ctx.Done()
+	}
 	return nil
 }

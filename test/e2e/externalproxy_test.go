@@ -565,6 +565,22 @@ func TestExternalProxyStartedTwice(t *testing.T) {
 	}
 }
 
+// TestExternalProxyStays: a proxy in a container that is replaced must not end, as the kubelet would start it again, and it would take over again.
+func TestExternalProxyStays(t *testing.T) {
+	n, p := newExternal(t)
+	first := startProxy(t, n.one.node, "--stay-when-replaced")
+	p.ended()
+	n.one.connected(first)
+	n.one.connected(startProxy(t, n.one.node, "--stay-when-replaced"))
+	select {
+	case <-first.done:
+		t.Error("it has ended")
+	case <-time.After(unreachable):
+	}
+	first.signal(unix.SIGTERM)
+	first.ended()
+}
+
 // TestExternalProxyReplacedPolicyChanges: a request that the previous proxy still serves goes on when the policy is another one that allows it, too.
 func TestExternalProxyReplacedPolicyChanges(t *testing.T) {
 	n, p := newExternal(t)

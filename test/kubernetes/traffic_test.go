@@ -37,6 +37,7 @@ const (
 type traffic struct {
 	Lines, Requests, Dials int           // that were answered
 	Errors                 []string      // the first of them; a lost connection is one
+	Slow                   []string      // the first answers that took more than a second
 	Longest                time.Duration // until an answer
 }
 
@@ -120,8 +121,12 @@ func (s *sender) repeat(ctx context.Context, pause time.Duration, what string, c
 	for ctx.Err() == nil {
 		began := time.Now()
 		err := do()
+		took := time.Since(began)
 		s.mu.Lock()
-		s.result.Longest = max(s.result.Longest, time.Since(began))
+		s.result.Longest = max(s.result.Longest, took)
+		if took > time.Second && len(s.result.Slow) < 10 {
+			s.result.Slow = append(s.result.Slow, fmt.Sprintf("%s: %s: %s", began.Format(time.StampMilli), what, took))
+		}
 		if err == nil {
 			*count++
 		} else if len(s.result.Errors) < 10 {
@@ -282,7 +287,7 @@ func (p pod) send(t *testing.T, to ...pod) (end func()) {
 		if err := json.NewDecoder(program.out).Decode(&result); err != nil {
 			t.Fatalf("sender in pod %s: %v", p.name, err)
 		}
-		t.Logf("%d lines, %d requests, %d connections; the longest answer took %s", result.Lines, result.Requests, result.Dials, result.Longest)
+		t.Logf("%d lines, %d requests, %d connections; the longest answer took %s\n%s", result.Lines, result.Requests, result.Dials, result.Longest, strings.Join(result.Slow, "\n"))
 		if len(result.Errors) > 0 || result.Lines == 0 || result.Requests == 0 || result.Dials == 0 {
 			t.Errorf("traffic was lost, or none passed:\n%s", strings.Join(result.Errors, "\n"))
 		}
