@@ -31,11 +31,8 @@ certificates() {
 		-addext basicConstraints=critical,CA:TRUE -addext keyUsage=critical,keyCertSign,cRLSign,digitalSignature
 	cert apiserver /CN=kube-apiserver "DNS:localhost,DNS:kubernetes.default.svc,IP:127.0.0.1,IP:$SERVER,IP:10.96.0.1"
 	cert apiserver-kubelet-client /O=system:masters/CN=kube-apiserver-kubelet-client
-	cert front-proxy-client /CN=front-proxy-client
 	cert admin /O=system:masters/CN=admin
-	local name
-	for name in kube-controller-manager kube-scheduler kube-proxy; do cert $name /CN=system:$name DNS:localhost,IP:127.0.0.1; done
-	for name in admin kube-controller-manager kube-scheduler kube-proxy; do kubeconfig "$RUN/$name.conf" $name; done
+	kubeconfig "$RUN/admin.conf" admin
 	openssl genrsa -out "$PKI/sa.key" 2048 2>/dev/null
 	openssl rsa -in "$PKI/sa.key" -pubout -out "$PKI/sa.pub" 2>/dev/null
 }
@@ -62,24 +59,16 @@ control_plane() {
 		--etcd-servers=http://127.0.0.1:22379 --secure-port=6443 --bind-address=0.0.0.0 --advertise-address="$SERVER" \
 		--tls-cert-file="$PKI/apiserver.crt" --tls-private-key-file="$PKI/apiserver.key" --client-ca-file="$PKI/ca.crt" \
 		--kubelet-client-certificate="$PKI/apiserver-kubelet-client.crt" --kubelet-client-key="$PKI/apiserver-kubelet-client.key" \
-		--kubelet-certificate-authority="$PKI/ca.crt" --kubelet-preferred-address-types=InternalIP \
+		--kubelet-preferred-address-types=InternalIP --allow-privileged=true \
 		--service-account-issuer=https://kubernetes.default.svc.cluster.local \
 		--service-account-key-file="$PKI/sa.pub" --service-account-signing-key-file="$PKI/sa.key" \
-		--service-cluster-ip-range="$SERVICES" --authorization-mode=Node,RBAC --enable-admission-plugins=NodeRestriction \
-		--requestheader-client-ca-file="$PKI/ca.crt" --requestheader-allowed-names=front-proxy-client \
-		--requestheader-extra-headers-prefix=X-Remote-Extra- --requestheader-group-headers=X-Remote-Group \
-		--requestheader-username-headers=X-Remote-User --enable-aggregator-routing=true \
-		--proxy-client-cert-file="$PKI/front-proxy-client.crt" --proxy-client-key-file="$PKI/front-proxy-client.key" --allow-privileged=true
+		--service-cluster-ip-range="$SERVICES" --authorization-mode=Node,RBAC --enable-admission-plugins=NodeRestriction
 	wait_for 90 "the API server" "$BIN/kubectl" get --raw /readyz
-	local name both=(--leader-elect=false --bind-address=127.0.0.1)
-	for name in kube-controller-manager kube-scheduler; do
-		local common=("${both[@]}") option
-		for option in kubeconfig authentication-kubeconfig authorization-kubeconfig; do common+=("--$option=$RUN/$name.conf"); done
-		[ $name = kube-scheduler ] || common+=(--use-service-account-credentials=true --allocate-node-cidrs=true --cluster-cidr="$PODS"
-			--service-cluster-ip-range="$SERVICES" --cluster-signing-cert-file="$PKI/ca.crt" --cluster-signing-key-file="$PKI/ca.key"
-			--root-ca-file="$PKI/ca.crt" --service-account-private-key-file="$PKI/sa.key")
-		start $name "$BIN/$name" "${common[@]}"
-	done
+	local common=(--kubeconfig="$KUBECONFIG" --leader-elect=false --bind-address=127.0.0.1)
+	start kube-scheduler "$BIN/kube-scheduler" "${common[@]}"
+	start kube-controller-manager "$BIN/kube-controller-manager" "${common[@]}" --use-service-account-credentials=true \
+		--allocate-node-cidrs=true --cluster-cidr="$PODS" --service-cluster-ip-range="$SERVICES" --root-ca-file="$PKI/ca.crt" \
+		--cluster-signing-cert-file="$PKI/ca.crt" --cluster-signing-key-file="$PKI/ca.key" --service-account-private-key-file="$PKI/sa.key"
 }
 
 # The folders that each node has of its own, besides /run.
@@ -113,9 +102,9 @@ node() { # nX
 	wait_for 10 "the mounts of $n" in_node "$n" test -e /run/ready
 
 	local d=$root/etc/kubernetes
-	cert "kubelet-$n" "/O=system:nodes/CN=system:node:$n" "DNS:$n,IP:$(ip4 "$n")"
+	cert "kubelet-$n" "/O=system:nodes/CN=system:node:$n"
 	kubeconfig "$d/kubelet.conf" "kubelet-$n"
-	cp "$RUN/admin.conf" "$RUN/kube-proxy.conf" "$PKI/ca.crt" "$PKI/kubelet-$n.crt" "$PKI/kubelet-$n.key" "$d/"
+	cp "$RUN/admin.conf" "$PKI/ca.crt" "$d/"
 	cp "$CNI_BIN"/* "$root/opt/cni/bin/"
 	echo "nameserver $SERVER" >"$d/resolv.conf" # nothing listens there: a cluster without a way out
 	cat >"$d/containerd.toml" <<-TOML
@@ -138,8 +127,6 @@ node() { # nX
 	kind: KubeletConfiguration
 	authentication: {anonymous: {enabled: false}, webhook: {enabled: true}, x509: {clientCAFile: /etc/kubernetes/ca.crt}}
 	authorization: {mode: Webhook}
-	tlsCertFile: /etc/kubernetes/kubelet-$n.crt
-	tlsPrivateKeyFile: /etc/kubernetes/kubelet-$n.key
 	containerRuntimeEndpoint: unix:///run/containerd/containerd.sock
 	cgroupDriver: cgroupfs
 	cgroupRoot: /porin-$n
@@ -160,7 +147,7 @@ node() { # nX
 	kind: KubeProxyConfiguration
 	mode: $PROXY
 	clusterCIDR: $PODS
-	clientConnection: {kubeconfig: /etc/kubernetes/kube-proxy.conf}
+	clientConnection: {kubeconfig: /etc/kubernetes/admin.conf}
 	conntrack: {maxPerCore: 0, min: 0} # a network namespace cannot change the limits
 	YAML
 	[ "$CNI" != bridge ] || bridge "$n" # before containerd, which reads the folder before it begins to watch it
