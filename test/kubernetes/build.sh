@@ -67,7 +67,7 @@ debian() {
 	local root=$1 d=$SOURCES/debian package folder
 	mkdir -p "$d" "$root"/usr/{bin,sbin,lib,lib64}
 	for folder in bin sbin lib lib64; do ln -sfn "usr/$folder" "$root/$folder"; done
-	(cd "$d" && apt-get download -qq $(apt-cache depends --recurse --no-recommends --no-suggests --no-conflicts --no-breaks --no-replaces --no-enhances \
+	(cd "$d" && apt-get download -qq -o APT::Sandbox::User=root $(apt-cache depends --recurse --no-recommends --no-suggests --no-conflicts --no-breaks --no-replaces --no-enhances \
 		"${@:2}" | grep '^[a-z]' | grep -vE '^(debconf|cdebconf|perl|dpkg|adduser|passwd|ucf|init-system-helpers|sensible-utils|install-info|libpam)' | sort -u))
 	for package in "$d"/*.deb; do
 		dpkg-deb --fsys-tarfile "$package" | tar -x --keep-directory-symlink -C "$root" --exclude='./usr/share/*'

@@ -154,11 +154,11 @@ node() { # nX
 	start "containerd-$n" "$BIN/containerd" --config /etc/kubernetes/containerd.toml
 	wait_for 30 "containerd on $n" in_node "$n" ctr version
 	for archive in pause e2e; do in_node "$n" ctr -n k8s.io images import "$IMAGES/$archive.tar" >/dev/null 2>&1; done
-	# The Node is made here, so that its podCIDRs follow from its name.
+	# The Node is made here, so that its podCIDRs and its zone follow from its name.
 	"$BIN/kubectl" create -f - >/dev/null <<-YAML
 	apiVersion: v1
 	kind: Node
-	metadata: {name: $n}
+	metadata: {name: $n, labels: {topology.kubernetes.io/zone: $n}}
 	spec: {podCIDR: 10.244.${n#n}.0/24, podCIDRs: [10.244.${n#n}.0/24$(! dual || echo ", 'fd00:10:244:${n#n}::/64'")]}
 	YAML
 	start "kubelet-$n" "$BIN/kubelet" --config=/etc/kubernetes/kubelet.yaml --kubeconfig=/etc/kubernetes/kubelet.conf --hostname-override="$n" \
