@@ -71,6 +71,12 @@ func (c *cluster) nothingLeft(t *testing.T, before map[string][]string) {
 		}
 		return nil
 	})
+	c.agrees(t)
+}
+
+// agrees waits until the doctors find nothing.
+func (c *cluster) agrees(t *testing.T) {
+	t.Helper()
 	for _, node := range c.nodes {
 		testutil.Eventually(t, func() error {
 			_, err := c.agent(node, "doctor") // exits with 1 when something disagrees
@@ -145,7 +151,6 @@ func TestDrain(t *testing.T) {
 	}
 	namespace := c.namespace(t)
 	c.apply(t, fmt.Sprintf(deployment, namespace))
-	before := c.inventory(t)
 	c.scale(t, namespace, 20)
 	node := c.nodes[len(c.nodes)-1]
 	c.kubectl(t, "drain", node, "--ignore-daemonsets", "--delete-emptydir-data", "--force", "--timeout=2m")
@@ -157,7 +162,12 @@ func TestDrain(t *testing.T) {
 	c.scale(t, namespace, 40)
 	c.scale(t, namespace, 0)
 	c.ready(t)
-	c.nothingLeft(t, before)
+	for _, node := range c.nodes {
+		if list, err := c.agent(node, "endpoint", "list"); err != nil || strings.Contains(list, namespace) {
+			t.Errorf("%s has endpoints: %v\n%s", node, err, list)
+		}
+	}
+	c.agrees(t)
 }
 
 // TestSetBack stops API server and etcd, kills agents meanwhile, and starts etcd with data of before: traffic passes, and pods come up afterwards.
@@ -201,16 +211,20 @@ func TestSetBack(t *testing.T) {
 		t.Fatal(err)
 	}
 	start()
+	// Components of Kubernetes go on with versions of the future, and see nothing until they are started again (kubernetes#107457). Agents list anew.
+	daemons := []string{"kube-controller-manager", "kube-scheduler"}
+	for _, node := range c.nodes {
+		daemons = append(daemons, "kube-proxy-"+node, "kubelet-"+node)
+	}
+	for _, daemon := range daemons {
+		script(t, "daemon.sh", "stop", daemon)
+		script(t, "daemon.sh", "start", daemon)
+	}
 	c.ready(t)
 	c.scale(t, namespace, 20)
 	c.scale(t, namespace, 0)
 	end()
-	for _, node := range c.nodes {
-		testutil.Eventually(t, func() error {
-			_, err := c.agent(node, "doctor")
-			return err
-		})
-	}
+	c.agrees(t)
 }
 
 const bridge = `{"cniVersion": "1.0.0", "name": "next", "plugins": [{"type": "bridge", "bridge": "next0", "isGateway": true,
@@ -257,10 +271,5 @@ spec:
 	c.kubectl(t, "apply", "-f", manifest)
 	c.ready(t)
 	end()
-	for _, node := range c.nodes {
-		testutil.Eventually(t, func() error {
-			_, err := c.agent(node, "doctor")
-			return err
-		})
-	}
+	c.agrees(t)
 }
