@@ -29,8 +29,10 @@ func nameOf(a endpoint.Attachment) string {
 	return devicePrefix + strings.TrimPrefix(a.HostEnd(), v1.HostInterfacePrefix)
 }
 
-// isOurs reports whether the device bears Porin's mark: an ifb with the name that nameOf gives.
-func isOurs(l netlink.Link) bool { return l.Type() == "ifb" && deviceName.MatchString(l.Attrs().Name) }
+// IsDevice reports whether the device bears Porin's mark: an ifb with the name that nameOf gives.
+func IsDevice(l netlink.Link) bool {
+	return l.Type() == "ifb" && deviceName.MatchString(l.Attrs().Name)
+}
 
 // kernel does it, in one network namespace.
 type kernel struct{ *netlink.Handle }
@@ -42,7 +44,7 @@ func (k kernel) devices() (devices []netlink.Link, err error) {
 		return nil, fmt.Errorf("list links: %w", err)
 	}
 	for _, l := range all {
-		if isOurs(l) {
+		if IsDevice(l) {
 			devices = append(devices, l)
 		}
 	}
@@ -58,7 +60,7 @@ func (k kernel) find(name string) (netlink.Link, error) {
 	if err != nil {
 		return nil, fmt.Errorf("get link %s: %w", name, err)
 	}
-	if !isOurs(l) {
+	if !IsDevice(l) {
 		return nil, fmt.Errorf("link %s is of kind %s: %w", name, l.Type(), ErrForeign)
 	}
 	return l, nil

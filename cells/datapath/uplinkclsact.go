@@ -7,7 +7,6 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
-	"porin.dev/porin/cells/datapath/loader"
 	"porin.dev/porin/internal/nl"
 )
 
@@ -21,12 +20,11 @@ type clsactHook struct {
 	filter netlink.BpfFilter // less its LinkIndex
 }
 
-func (s *uplinkSide) filter(p *loader.Program) netlink.BpfFilter {
+// filter lacks the program.
+func (s *uplinkSide) filter() netlink.BpfFilter {
 	return netlink.BpfFilter{
-		FilterAttrs: netlink.FilterAttrs{
-			Parent: s.parent, Handle: uplinkHandle, Priority: s.priority, Protocol: unix.ETH_P_ALL,
-		},
-		Fd: p.FD(), Name: s.program, DirectAction: true, Id: int(p.ID),
+		FilterAttrs: netlink.FilterAttrs{Parent: s.parent, Handle: uplinkHandle, Priority: s.priority, Protocol: unix.ETH_P_ALL},
+		Name:        s.program, DirectAction: true,
 	}
 }
 

@@ -57,5 +57,7 @@ func newUplinkHook(side *uplinkSide, program *loader.Program, handle *netlink.Ha
 	if tcx {
 		return &tcxHook{side: side, program: program, namespace: namespace}
 	}
-	return &clsactHook{handle: handle, filter: side.filter(program)}
+	filter := side.filter()
+	filter.Fd, filter.Id = program.FD(), int(program.ID)
+	return &clsactHook{handle: handle, filter: filter}
 }

@@ -3,6 +3,7 @@ package endpointmanager
 import (
 	"fmt"
 
+	"porin.dev/porin/cells/endpoint"
 	"porin.dev/porin/cells/endpointmanager/ledger"
 	"porin.dev/porin/internal/boottime"
 	"porin.dev/porin/internal/netns"
@@ -21,6 +22,16 @@ func CheckOrigin(cfg Config) error {
 		return nil
 	}
 	return checkOrigin(origin, here, cfg.ledgerPath())
+}
+
+// ReadPods returns the pods of the ledger, as far as it can be read. It is for programs that run while the agent does not.
+func ReadPods(cfg Config) map[endpoint.Attachment]endpoint.Pod {
+	pods := map[endpoint.Attachment]endpoint.Pod{}
+	records, _ := ledger.ReadAttachments(cfg.ledgerPath())
+	for _, r := range records {
+		pods[r.Endpoint.Spec.Attachment] = r.Endpoint.Spec.Pod
+	}
+	return pods
 }
 
 func checkOrigin(origin, here ledger.Origin, path string) error {

@@ -77,3 +77,12 @@ func (p boundNamespace) remove() error {
 	}
 	return nil
 }
+
+// RemoveNamespace ends the network namespace of a health endpoint whose agent does not run. It returns its path, "" if there is none.
+func RemoveNamespace(cfg Config) (path string, err error) {
+	p := boundNamespace{cfg.namespacePath()}
+	if _, err := os.Lstat(p.path); errors.Is(err, fs.ErrNotExist) {
+		return "", nil
+	}
+	return p.path, p.remove()
+}

@@ -64,8 +64,11 @@ const (
 
 const ports = "ports"
 
+// TableName is the name of the table.
+const TableName = "porin-hostport"
+
 var table = &nft.Table{
-	Name:        "porin-hostport",
+	Name:        TableName,
 	Unsupported: ErrUnsupported,
 	Sets: []*nft.Set{
 		ipv4.all, ipv4.addressed, ipv4.pods, ipv4.itself,

@@ -53,6 +53,12 @@ func HostEnds(handle *netlink.Handle) (ends []netlink.Link, err error) {
 	return ends, nil
 }
 
+// AttachmentOf returns whose a host end is, as its alias says: [endpoint.Unnamed] if it does not.
+func AttachmentOf(hostEnd netlink.Link) endpoint.Attachment {
+	a, _ := parseAlias(hostEnd.Attrs().Name, hostEnd.Attrs().Alias)
+	return a
+}
+
 // findHostEnd returns the attachment's own host end: by its index, or by name when none is on record. It wraps [ErrNoLink] or
 // [ErrForeign].
 func findHostEnd(handle *netlink.Handle, ep endpoint.Endpoint) (l netlink.Link, err error) {

@@ -34,9 +34,12 @@ const (
 // The chains run before the filters of others, and input after all translation of destinations.
 const beforeFilters = -1
 
+// TableName is the name of the table.
+const TableName = "porin"
+
 // table has denied first, as elements of the maps go to it.
 var table = &nft.Table{
-	Name:        "porin",
+	Name:        TableName,
 	Sets:        []*nft.Set{ports, icmp4Types, icmp6Types, protocols, others, restricted, enforced},
 	Unsupported: ErrUnsupported,
 	Chains: []nft.Chain{

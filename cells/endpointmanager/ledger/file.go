@@ -152,6 +152,22 @@ func ReadOrigin(path string) (o Origin, err error) {
 	return o, err
 }
 
+// ReadAttachments returns the records of a ledger that is not open, and changes nothing.
+func ReadAttachments(path string) (records []Record, err error) {
+	err = ledgerKind.Read(path, func(tx *bbolt.Tx) error {
+		bucket := tx.Bucket(attachmentsBucket)
+		if bucket == nil {
+			return nil
+		}
+		return bucket.ForEach(func(key, value []byte) error {
+			record, err := decodeRecord(key, value)
+			records = append(records, record)
+			return err
+		})
+	})
+	return records, err
+}
+
 // readOrigin leaves o as it is when the ledger says nothing of its origin.
 func readOrigin(tx *bbolt.Tx, o *Origin) error {
 	bucket := tx.Bucket(originBucket)

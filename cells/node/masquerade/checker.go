@@ -37,7 +37,7 @@ func (c checker) Examine(_ context.Context, only string) ([]doctor.Finding, erro
 		return nil, err
 	}
 	return []doctor.Finding{{
-		Kind: tableDiffers, Subject: "table inet " + tableName, Detail: strings.Join(differences, "; "), Repair: c.repair,
+		Kind: tableDiffers, Subject: "table inet " + TableName, Detail: strings.Join(differences, "; "), Repair: c.repair,
 	}}, nil
 }
 

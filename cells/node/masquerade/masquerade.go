@@ -63,7 +63,7 @@ var _ Masquerader = (*Table)(nil)
 func New(namespace *os.File, cfg Config, log *slog.Logger) *Table {
 	exclude, _ := cfg.excluded()
 	t := &Table{families: cfg.families(), exclude: exclude, sets: map[string]familySets{}}
-	table := &nft.Table{Name: tableName, Unsupported: ErrUnsupported}
+	table := &nft.Table{Name: TableName, Unsupported: ErrUnsupported}
 	for _, f := range t.families {
 		sets := newSets(f)
 		t.sets[f.name] = sets

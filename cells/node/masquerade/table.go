@@ -11,10 +11,10 @@ import (
 	"porin.dev/porin/internal/nft"
 )
 
-const (
-	tableName = "porin-masquerade"
-	chainName = "postrouting"
-)
+// TableName is the name of the table.
+const TableName = "porin-masquerade"
+
+const chainName = "postrouting"
 
 // afterOthers is a priority: kube-proxy and most others have 100 (srcnat). The first chain that translates a connection
 // is the last one that sees it.

@@ -18,8 +18,10 @@ import (
 	"porin.dev/porin/internal/nft"
 )
 
+// TableName is the name of the table of [Rules].
+const TableName = "porin-tunnel"
+
 const (
-	tableName   = "porin-tunnel"
 	forgedChain = "forward"
 	forgedOrder = -10 // before the filters of others
 
@@ -66,7 +68,7 @@ func NewRules(namespace *os.File, port int, log *slog.Logger) *Rules {
 		{nft.IPv6, false, &nft.Set{Name: "sources-ipv6", Key: nftables.TypeIP6Addr, Ranges: true}, &nft.Set{Name: "pods-ipv6", Key: nftables.TypeIP6Addr, Ranges: true},
 			&nft.Set{Name: "nodes-ipv6", Key: nftables.TypeIP6Addr}, &nft.Set{Name: "devices-ipv6", Key: nftables.TypeIP6Addr}},
 	}}
-	table := &nft.Table{Name: tableName, Unsupported: ErrNoRules}
+	table := &nft.Table{Name: TableName, Unsupported: ErrNoRules}
 	chain := nft.Chain{Name: forgedChain, Type: nftables.ChainTypeFilter, Hook: nftables.ChainHookForward, Order: forgedOrder}
 	translated := nft.Chain{Name: translatedChain, Type: nftables.ChainTypeFilter, Hook: nftables.ChainHookPrerouting, Order: translatedOrder}
 	in := nft.Chain{Name: untrackedIn, Type: nftables.ChainTypeFilter, Hook: nftables.ChainHookPrerouting, Order: untrackedOrder}
@@ -141,7 +143,7 @@ const watchPause = time.Second
 func (r *Rules) Run(ctx context.Context) error {
 	for ctx.Err() == nil {
 		if err := r.follow(ctx); err != nil && ctx.Err() == nil {
-			r.log.Warn("cannot watch the rules about packets of tunnels; trying again", "table", tableName, "in", watchPause, "error", err)
+			r.log.Warn("cannot watch the rules about packets of tunnels; trying again", "table", TableName, "in", watchPause, "error", err)
 			select {
 			case <-time.After(watchPause):
 			case <-ctx.Done():

@@ -153,7 +153,7 @@ func (s *Server) listen(ctx context.Context) error {
 	if err := os.MkdirAll(s.cfg.StateDir, 0o755); err != nil {
 		return err
 	}
-	lock, err := lockFile(s.cfg.Socket + ".lock")
+	lock, err := lockFile(s.cfg.Socket + lockSuffix)
 	if err != nil {
 		return err
 	}
