@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"os"
 	"os/signal"
+	"slices"
 	"syscall"
 
 	"github.com/spf13/pflag"
@@ -25,12 +26,17 @@ const usage = `porin-agent gives the containers of this node their network.
 
 Usage:
   porin-agent [flags]          run until SIGTERM or SIGINT
+  porin-agent cleanup [flags]  remove from this node all that Porin has made, and list what is left; see below
   porin-agent graph [flags]    print the graph of the agent's modules in the DOT language
   porin-agent version          print the version
 
 Every flag but --config is also an environment variable (--state-dir is PORIN_STATE_DIR) and a key of the YAML file
 that --config names (state-dir). The command line wins over the environment, the environment over the file; a list is
 taken from one of them as a whole.
+
+cleanup takes the agent's flags and file, to find what the agent has made. It refuses while an agent, porin-proxy or pods
+use it, and has two flags more: --force ignores pods, and cuts them off; --wait tries again every 10 s, and stays after its
+success until SIGTERM: then /livez and /readyz of --health-address answer.
 
 Flags:
 `
@@ -49,27 +55,40 @@ func run(ctx context.Context, args []string, stdout io.Writer) error {
 	cfg := DefaultConfig()
 	fs := pflag.NewFlagSet("porin-agent", pflag.ContinueOnError)
 	fs.SortFlags = false
-	fs.Usage = func() { fmt.Fprint(stdout, usage, fs.FlagUsages()) }
-	file := fs.String("config", "", "YAML `file` of the other flags' names")
 	cfg.Flags(fs)
-	if err := fs.Parse(args); err != nil {
+	line := pflag.NewFlagSet(fs.Name(), pflag.ContinueOnError) // of the command line, which has more than environment and file
+	line.SortFlags = false
+	line.Usage = func() { fmt.Fprint(stdout, usage, line.FlagUsages()) }
+	file := line.String("config", "", "YAML `file` of the other flags' names")
+	var options cleanupOptions
+	if len(args) > 0 && args[0] == "cleanup" {
+		options.flags(line)
+	}
+	line.AddFlagSet(fs)
+	if err := line.Parse(args); err != nil {
 		if errors.Is(err, pflag.ErrHelp) {
 			return nil
 		}
 		return fmt.Errorf("%w (see porin-agent --help)", err)
 	}
-	command := fs.Arg(0)
+	command := line.Arg(0)
 	if command == "version" {
 		_, err := fmt.Fprintln(stdout, version.Of())
 		return err
 	}
-	if fs.NArg() > 1 || (command != "" && command != "graph") {
+	if line.NArg() > 1 || !slices.Contains([]string{"", "graph", "cleanup"}, command) {
 		return fmt.Errorf("unknown command %q (see porin-agent --help)", command)
 	}
 	if command == "graph" {
 		return printGraph(stdout, cfg)
 	}
 	err := settings.Load(fs, *file, os.LookupEnv)
+	if command == "cleanup" {
+		if err := errors.Join(err, cfg.validateCleanup()); err != nil {
+			return fmt.Errorf("configuration: %w", err)
+		}
+		return runCleanup(ctx, cfg, options, stdout)
+	}
 	if err := errors.Join(err, cfg.Validate()); err != nil {
 		return fmt.Errorf("configuration: %w", err)
 	}

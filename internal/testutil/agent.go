@@ -128,6 +128,11 @@ func (a *Agent) exec() error {
 	return nil
 }
 
+// Command is a command of the program, such as cleanup, with the agent's flags. It is to be started in the node's namespace.
+func (a *Agent) Command(args ...string) *exec.Cmd {
+	return exec.Command(filepath.Join(a.bin, "porin-agent"), append(args, a.flags...)...)
+}
+
 // Running says whether the process lives.
 func (a *Agent) Running() bool {
 	if a.cmd == nil {
