@@ -142,6 +142,7 @@ func TestValuesRefused(t *testing.T) {
 		{"metrics: {podMonitor: {enabled: true}}", "metrics.podMonitor.enabled: metrics.address is not set"},
 		{"metrics: {address: '127.0.0.1:9964', podMonitor: {enabled: true}}", "metrics.podMonitor.enabled: no other machine reaches metrics.address"},
 		{"flowSchema: true", "/flowSchema"},
+		{"cleanup: true", "/cleanup"},
 		{"store: etcd", "additional properties 'store' not allowed"},
 	} {
 		values := row.values
@@ -174,6 +175,9 @@ func TestRender(t *testing.T) {
 		{"apiServer: {urls: ['https://192.0.2.1:6443']}", []string{`kubernetes-api-server: ["https://192.0.2.1:6443"]`}, nil},
 		{"agent: {extraConfig: {monitor-flows: 1000000, policy-audit: true, masquerade-exclude: [10.0.0.0/8]}}", []string{"monitor-flows: 1000000\n", "policy-audit: true"}, nil},
 		{"cniConfDir: /var/lib/cni", []string{"cni-conf-path: /var/lib/cni/05-porin.conflist", "path: /var/lib/cni", "mountPath: /var/lib/cni"}, []string{"/etc/cni"}},
+		{"cleanup: {enabled: true}\ncniBinDir: /var/lib/bin\ncniConfDir: /var/lib/cni", []string{"DaemonSet porin-cleanup", "ServiceAccount porin-agent", "name: porin-agent",
+			"args: [cleanup, --wait, --config=/etc/porin/agent.yaml, --cni-bin-dirs=/var/lib/bin, --cni-host-root=]", "mountPath: /var/lib/bin", "mountPath: /var/lib/cni", "CustomResourceDefinition porinnodes.porin.dev"},
+			[]string{"DaemonSet porin-agent", "DaemonSet porin-proxy", "CronJob porin-node-gc"}},
 		{"imagePullSecrets: [{name: registry}]", []string{"- name: registry"}, nil},
 	} {
 		text, err := render(t, c, "net", image+row.values)
