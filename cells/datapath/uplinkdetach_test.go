@@ -11,7 +11,7 @@ import (
 	"porin.dev/porin/internal/testutil"
 )
 
-// TestDetachUplinks takes an agent's program off by either hook, and leaves those of others.
+// TestDetachUplinks takes an agent's program off by either hook, and leaves other programs.
 func TestDetachUplinks(t *testing.T) {
 	withHooks(t, func(t *testing.T, n *node) {
 		a, b := n.addUplink(t, "eth0"), n.addUplink(t, "eth1")

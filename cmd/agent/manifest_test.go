@@ -46,4 +46,8 @@ func TestManifestConfig(t *testing.T) {
 	if cfg.Store.Backend != "kubernetes" || cfg.Proxy.Mode != "external" {
 		t.Errorf("store %q, proxy-mode %q: want those of the file", cfg.Store.Backend, cfg.Proxy.Mode)
 	}
+	cfg.Kubernetes.Kubeconfig = "" // porin-cleanup has no token
+	if err := cfg.validateCleanup(); err != nil {
+		t.Error(err)
+	}
 }
