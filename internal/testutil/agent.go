@@ -128,9 +128,11 @@ func (a *Agent) exec() error {
 	return nil
 }
 
-// Command is a command of the program, such as cleanup, with the agent's flags. It is to be started in the node's namespace.
+// Command is a command of the program, such as cleanup, with the agent's flags and Wrap. It is to be started in the node's namespace.
 func (a *Agent) Command(args ...string) *exec.Cmd {
-	return exec.Command(filepath.Join(a.bin, "porin-agent"), append(args, a.flags...)...)
+	cmd := exec.Command(filepath.Join(a.bin, "porin-agent"), append(args, a.flags...)...)
+	a.Wrap.apply(cmd)
+	return cmd
 }
 
 // Running says whether the process lives.

@@ -56,13 +56,13 @@ func newCleanupRig(t *testing.T, flags ...string) *cleanupRig {
 	r.before = snapshotOf(t, node)
 	r.rig = rigOn(t, node, append([]string{"--store=etcd", "--store-etcd-endpoints=" + c.etcd.Config().Etcd.Endpoints[0], "--routing=vxlan", "--masquerade=both", withHealth, "--cni-conf-path=" + r.own[2], "--proxy-socket=" + proxySocket(node)}, flags...)...)
 	node.InstallPlugin(t, filepath.Join(testutil.Build(t), "porin-cni"))
+	r.attach() // which makes all folders
 	for _, name := range []string{"state/notes", "store/notes", "net.d/10-other.conflist", "cni-bin/bridge"} {
 		r.others = append(r.others, filepath.Join(node.Dir, name))
 		if err := os.WriteFile(filepath.Join(node.Dir, name), nil, 0o600); err != nil {
 			t.Fatal(err)
 		}
 	}
-	r.attach()
 	return r
 }
 
@@ -242,6 +242,28 @@ func TestCleanupKilled(t *testing.T) {
 	t.Logf("%d kills", kills)
 	if kills == 0 {
 		t.Error("it was never killed")
+	}
+	r.clean()
+}
+
+// TestCleanupContainer has the rights of the chart's porin-cleanup, and the folders as volumes. The node's mounts go, too.
+func TestCleanupContainer(t *testing.T) {
+	r := newCleanupRig(t)
+	r.agent.Kill(t)
+	r.agent.Wrap = func(cmd *exec.Cmd) {
+		inContainer("net_admin", "sys_admin")(cmd)
+		dir := r.node.StateDir // with propagation None, only the node has the mount below it
+		cmd.Args[2] = "umount " + dir + "/health.netns && mount --bind " + dir + " " + dir + " && " + cmd.Args[2]
+	}
+	if err := os.Remove(r.others[0]); err != nil {
+		t.Fatal(err)
+	}
+	out, code := r.cleanup("--force")
+	if code != 0 || !strings.Contains(out, "left folder "+r.node.StateDir+": it is a volume of this container\n") {
+		t.Errorf("exit code %d\n%s", code, out)
+	}
+	if err := os.WriteFile(r.others[0], nil, 0o600); err != nil { // as clean expects it
+		t.Error(err)
 	}
 	r.clean()
 }

@@ -34,7 +34,7 @@ func (r *Redirect) Find() (names []string, err error) {
 		have, rulesErr := nl.Dump(func() ([]netlink.Rule, error) { return r.handle.RuleList(family) })
 		for _, rule := range rules(family) {
 			if slices.ContainsFunc(have, func(other netlink.Rule) bool { return isRule(other, rule) }) {
-				names = append(names, "rule "+rule.String()+" of "+familyNames[family])
+				names = append(names, fmt.Sprintf("rule %d of %s", rule.Priority, familyNames[family]))
 			}
 		}
 		routes, routesErr := r.listRoutes(family)

@@ -149,7 +149,7 @@ func TestCleanKernel(t *testing.T) {
 			removed = append(removed, text)
 		}
 	}
-	want := []string{"link " + hostEnd, "route 192.0.2.0/24 of table 254", "route 2001:db8::/64 of table 300", "rule ip rule 80: from all to all table 300", "table inet porin"}
+	want := []string{"link " + hostEnd, "route 192.0.2.0/24 of table 254", "route 2001:db8::/64 of table 300", "rule 80 to table 300", "table inet porin"}
 	if !slices.Equal(removed, want) {
 		t.Errorf("removed %q, want %q", removed, want)
 	}

@@ -118,7 +118,7 @@ func (c *cleaner) removeRules() error {
 		}
 		for _, rule := range rules {
 			if rule.Protocol == nl.Protocol || rule.Protocol == node.RouteProtocol {
-				errs = append(errs, c.report("rule", rule.String(), c.handle.RuleDel(&rule)))
+				errs = append(errs, c.report("rule", fmt.Sprintf("%d to table %d", rule.Priority, rule.Table), c.handle.RuleDel(&rule)))
 			}
 		}
 	}
