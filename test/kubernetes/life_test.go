@@ -211,7 +211,7 @@ func TestSetBack(t *testing.T) {
 		t.Fatal(err)
 	}
 	start()
-	// Components of Kubernetes go on with versions of the future, and see nothing until they are started again (kubernetes#107457). Agents list anew.
+	// Components of Kubernetes go on with versions of the future, and see nothing until they are started again (kubernetes#107457). Agents list all objects again.
 	daemons := []string{"kube-controller-manager", "kube-scheduler"}
 	for _, node := range c.nodes {
 		daemons = append(daemons, "kube-proxy-"+node, "kubelet-"+node)
