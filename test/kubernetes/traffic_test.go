@@ -272,24 +272,29 @@ func (p pod) serve(t *testing.T) {
 	}
 }
 
-// send starts a sender in the pod to others. The function that it returns ends it, and fails the test if anything was lost.
-func (p pod) send(t *testing.T, to ...pod) (end func()) {
+// send starts a sender in the pod to others. The function that it returns ends it.
+func (p pod) send(t *testing.T, to ...pod) (end func() traffic) {
 	t.Helper()
 	args := []string{commandSend}
 	for _, server := range to {
 		args = append(args, server.address)
 	}
 	program := p.start(t, args...)
-	return func() {
+	return func() (result traffic) {
 		t.Helper()
 		_ = program.stdin.Close()
-		var result traffic
 		if err := json.NewDecoder(program.out).Decode(&result); err != nil {
 			t.Fatalf("sender in pod %s: %v", p.name, err)
 		}
 		t.Logf("%d lines, %d requests, %d connections; the longest answer took %s\n%s", result.Lines, result.Requests, result.Dials, result.Longest, strings.Join(result.Slow, "\n"))
-		if len(result.Errors) > 0 || result.Lines == 0 || result.Requests == 0 || result.Dials == 0 {
-			t.Errorf("traffic was lost, or none passed:\n%s", strings.Join(result.Errors, "\n"))
-		}
+		return result
+	}
+}
+
+// lossless fails the test if anything was lost, or nothing was sent.
+func (r traffic) lossless(t *testing.T) {
+	t.Helper()
+	if len(r.Errors) > 0 || r.Lines == 0 || r.Requests == 0 || r.Dials == 0 {
+		t.Errorf("traffic was lost, or none passed:\n%s", strings.Join(r.Errors, "\n"))
 	}
 }
