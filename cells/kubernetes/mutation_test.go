@@ -24,6 +24,7 @@ import (
 
 	v1 "porin.dev/porin/api/v1"
 	"porin.dev/porin/cells/cluster"
+	"porin.dev/porin/cells/doctor"
 	"porin.dev/porin/cells/endpoint"
 	"porin.dev/porin/cells/endpoint/endpointtest"
 	"porin.dev/porin/cells/endpointmanager"
@@ -135,6 +136,7 @@ func startMutatedAgent(t *testing.T) *mutatedAgent {
 		policy.Module(policy.DefaultConfig()), supervisor.Module(supervisor.DefaultConfig()),
 		kubernetes.Module(kubernetes.Config{Kubeconfig: kubeconfig}, "n1"),
 		fx.Provide(kubernetes.NewAgentBackend, func() kubernetes.Nodes { return func() []string { return nil } }),
+		fx.Provide(func() (*doctor.Doctor, error) { return doctor.New(doctor.Config{}, log) }),
 		fx.Provide(func() (none1 policy.Enforcer, none2 policy.Connections, none3 policy.Flows) { return nil, nil, nil }),
 		fx.Provide(func() (none1 policy.Proxy, none2 policy.RemoteSource) { return nil, nil }),
 		fx.Provide(func(step *policy.Step) (*endpointmanagertest.Manager, endpointmanager.Manager, endpointmanager.Lookup) {
