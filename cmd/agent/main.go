@@ -124,6 +124,17 @@ func networkNamespace() slog.Attr {
 	return slog.Uint64("netns", cookie)
 }
 
+// remedy is what to do on the node about the error, or "".
+func remedy(err error) string {
+	switch {
+	case errors.Is(err, syscall.EROFS):
+		return ": mount the file system writable, on the node and in the agent's container"
+	case errors.Is(err, syscall.ENOSPC):
+		return ": free space on the node's file system"
+	}
+	return ""
+}
+
 var errGaveUp = errors.New("a cell gave up; the log says which and why")
 
 // live starts the cells and stops them when ctx ends or one of them gives up. A start is not interrupted: what a half
@@ -132,7 +143,7 @@ func live(ctx context.Context, app *fx.App, log *slog.Logger) error {
 	starting, cancel := context.WithTimeout(context.WithoutCancel(ctx), app.StartTimeout())
 	defer cancel()
 	if err := app.Start(starting); err != nil {
-		return fmt.Errorf("start: %w", err)
+		return fmt.Errorf("start: %w%s", err, remedy(err))
 	}
 	code := 0
 	var reason error

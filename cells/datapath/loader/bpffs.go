@@ -78,5 +78,5 @@ func onBPFFS(path string) error {
 	if path != mount && !strings.HasPrefix(path, mount+"/") {
 		mount = filepath.Dir(path)
 	}
-	return fmt.Errorf("%s is %w: run mount -t bpf bpf %s, or give --bpf-root a folder of one", path, ErrNoBPFFS, mount)
+	return fmt.Errorf("%s is %w: run mount -t bpf bpf %s on the node (systemd does it at boot), or give --bpf-root a folder of one", path, ErrNoBPFFS, mount)
 }

@@ -53,6 +53,9 @@ func (p *Programs) close() {
 	}
 }
 
+// kernelTypes is the file with the types of the running kernel (BTF).
+const kernelTypes = "/sys/kernel/btf/vmlinux"
+
 // loadPrograms loads the programs and pins them in dir, in place of what is there.
 func loadPrograms(dir string, spec *ebpf.CollectionSpec, maps *Maps, tryAttach func(*Programs) error) (_ *Programs, err error) {
 	if err := errors.Join(probe(), rlimit.RemoveMemlock()); err != nil {
@@ -67,6 +70,9 @@ func loadPrograms(dir string, spec *ebpf.CollectionSpec, maps *Maps, tryAttach f
 		return nil, fmt.Errorf("configure BPF programs: %w", err)
 	}
 	collection, err := ebpf.NewCollectionWithOptions(spec, ebpf.CollectionOptions{MapReplacements: maps.ByName(), Cache: kernel})
+	if _, missing := os.Stat(kernelTypes); err != nil && missing != nil {
+		return nil, fmt.Errorf("load BPF programs: %w: %w: use a kernel with CONFIG_DEBUG_INFO_BTF=y; cause: %w", ErrKernel, missing, err)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("load BPF programs: %w", err)
 	}
