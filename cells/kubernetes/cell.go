@@ -87,7 +87,7 @@ func Module(cfg Config, node string) fx.Option {
 		endpointmanager.Subscribe(func(pods *Pods) listener { return listener{pods} }),
 		fx.Provide(fx.Private, newReporter),
 		server.Report(func(r *reporter) *reporter { return r }),
-		doctor.Check(func(w *watches) *checker { return &checker{w} }),
+		doctor.Check(func(w *watches) *checker { return &checker{w, cfg.NeedPodCIDRs, cfg.NeedRecords} }),
 		metrics.Collect(func(r *reporter) *reporter { return r }),
 	)
 }
@@ -129,6 +129,16 @@ func newWatches(client *Client, own *OwnNode, namespaces *Namespaces, policies *
 		references.hurry()
 	}
 	return w, nil
+}
+
+// why is ": " and the error of a kind that was not read yet, or "".
+func (w *watches) why() string {
+	for _, s := range w.states() {
+		if !s.Synced && s.Err != nil {
+			return ": " + remedy(cause(s.Err))
+		}
+	}
+	return ""
 }
 
 func (w *watches) states() []watch.State {

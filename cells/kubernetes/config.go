@@ -28,6 +28,8 @@ type Config struct {
 	DaemonSet string
 	// NeedPodCIDRs says that pods get addresses of the Node's podCIDRs.
 	NeedPodCIDRs bool
+	// NeedRecords says that the API server is the store of Porin's records, so that it needs Porin's CRDs.
+	NeedRecords bool
 	// NodePath is the file of the node's object, on a disk; "" keeps nothing over a restart.
 	NodePath string
 }

@@ -17,6 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
 
+	"porin.dev/porin/cells/ipam"
 	"porin.dev/porin/internal/task"
 )
 
@@ -26,6 +27,9 @@ const NotReadyTaint = "porin.dev/agent-not-ready"
 // uninstallTimeout bounds the request at the agent's end.
 const uninstallTimeout = 2 * time.Second
 
+// sayAfter is how long [Installation.WaitKnown] waits in silence.
+const sayAfter = 5 * time.Second
+
 // Installation is the agent as a part of the cluster: it tells the API when pods can start on the node, and finds that Porin is being uninstalled.
 type Installation struct {
 	watches      *watches
@@ -34,6 +38,7 @@ type Installation struct {
 	apps         rest.Interface
 	namespace    string // of the DaemonSet
 	name         string // "" without a DaemonSet
+	log          *slog.Logger
 
 	task  *task.Task
 	ready atomic.Bool // pods can start on the node
@@ -45,45 +50,56 @@ func newInstallation(cfg Config, client *Client, watches *watches, node *OwnNode
 	if err != nil {
 		return nil, fmt.Errorf("kubernetes: %w", err)
 	}
-	i := &Installation{watches: watches, node: node, needPodCIDRs: cfg.NeedPodCIDRs, apps: apps}
+	i := &Installation{watches: watches, node: node, needPodCIDRs: cfg.NeedPodCIDRs, apps: apps, log: log}
 	i.namespace, i.name, _ = strings.Cut(cfg.DaemonSet, "/")
 	i.task = task.Every(log, task.Round{Name: "kubernetes-installation", Run: i.round, Retry: time.Second, MaxRetry: time.Minute})
 	node.notReady = i.task.Trigger
 	return i, nil
 }
 
-// WaitKnown returns when an ADD finds all that it needs of the API: the node's pods, namespaces, policies, and in mode pod-cidr its podCIDRs.
+// WaitKnown returns when an ADD finds all that it needs of the API: the node's pods, namespaces, policies, and in mode pod-cidr its podCIDRs. It
+// logs once what has not come after [sayAfter].
 func (i *Installation) WaitKnown(ctx context.Context) error {
-	for _, known := range []<-chan struct{}{i.watches.store.policies, i.watches.store.listed} {
-		select {
-		case <-known:
-		case <-ctx.Done():
-			return ctx.Err()
-		}
-	}
+	late := time.NewTimer(sayAfter)
+	defer late.Stop()
 	for {
-		namespaces, changed := i.watches.namespaces.all.Get()
-		if namespaces != nil {
-			break
+		missing, changed := i.missing()
+		if missing == "" {
+			return nil
 		}
 		select {
 		case <-changed:
+		case <-late.C:
+			i.log.Warn("the CNI configuration is not written yet, so the node starts no pods", "missing", missing)
 		case <-ctx.Done():
 			return ctx.Err()
 		}
 	}
-	for i.needPodCIDRs {
-		cidrs, changed := i.node.PodCIDRs()
-		if cidrs.Err == nil {
-			break
-		}
+}
+
+// missing is what an ADD needs of the API and does not have yet, and a channel that is closed when that may have changed.
+func (i *Installation) missing() (what string, changed <-chan struct{}) {
+	for _, known := range []struct {
+		what string
+		when <-chan struct{}
+	}{{"policies", i.watches.store.policies}, {"pods of this node", i.watches.store.listed}} {
 		select {
-		case <-changed:
-		case <-ctx.Done():
-			return ctx.Err()
+		case <-known.when:
+		default:
+			return known.what + i.watches.why(), known.when
 		}
 	}
-	return nil
+	namespaces, changed := i.watches.namespaces.all.Get()
+	if namespaces == nil {
+		return "namespaces" + i.watches.why(), changed
+	}
+	if i.needPodCIDRs {
+		var cidrs ipam.PodCIDRs
+		if cidrs, changed = i.node.PodCIDRs(); cidrs.Err != nil {
+			return cidrs.Err.Error(), changed
+		}
+	}
+	return "", nil
 }
 
 // SetReady says that pods can start on the node. It does not wait for the API server.

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http/httptest"
+	"strings"
 	"testing"
 	"time"
 
@@ -43,7 +44,19 @@ func installationOf(t *testing.T, daemonSet string) (i *Installation, server *ku
 		t.Fatal(err)
 	}
 	policies = make(chan struct{})
-	watches := &watches{store: &Pods{policies: policies, wake: make(chan struct{}, 1), changed: make(chan struct{}), listed: make(chan struct{})}, namespaces: &Namespaces{}, node: own}
+	namespaces, err := newNamespaces(client, slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	crds, err := newPolicyWatch(client, nil, slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	watches, err := newWatches(client, own, namespaces, crds, &referenceWatch{}, "n1", slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	watches.store = &Pods{policies: policies, wake: make(chan struct{}, 1), changed: make(chan struct{}), listed: make(chan struct{})}
 	i, err = newInstallation(Config{DaemonSet: daemonSet, NeedPodCIDRs: true}, client, watches, own, slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
@@ -76,6 +89,9 @@ func TestInstallationWaitKnown(t *testing.T) {
 		case err := <-isKnown:
 			t.Fatalf("all is known without %s, error %v", step.missing, err)
 		case <-time.After(10 * time.Millisecond):
+		}
+		if missing, _ := i.missing(); !strings.Contains(missing, step.missing) {
+			t.Errorf("%q is missing, want %s", missing, step.missing)
 		}
 		step.add()
 	}

@@ -48,6 +48,9 @@ type Node struct {
 // its podCIDRs to another Node.
 const savedTime = 2 * time.Second
 
+// podCIDRsRemedy is what to do about a Node without podCIDRs.
+const podCIDRsRemedy = "start kube-controller-manager with --allocate-node-cidrs=true and --cluster-cidr, or use ipam.mode multi-pool (--ipam-mode)"
+
 // maxFormer limits the earlier podCIDRs that are kept.
 const maxFormer = 8
 
@@ -148,7 +151,7 @@ func (n *OwnNode) PodCIDRs() (cidrs ipam.PodCIDRs, changed <-chan struct{}) {
 	case len(node.Invalid) > 0:
 		cidrs.Err = fmt.Errorf("Node %s has a bad spec.podCIDRs: %q", n.name, node.Invalid)
 	case len(node.PodCIDRs) == 0:
-		cidrs.Err = fmt.Errorf("Node %s has no spec.podCIDRs (yet): kube-controller-manager assigns them with --allocate-node-cidrs, or set --ipam-pod-cidr", n.name)
+		cidrs.Err = fmt.Errorf("Node %s has no spec.podCIDRs (yet): %s", n.name, podCIDRsRemedy)
 	default:
 		if cidrs.Now = node.PodCIDRs; node.saved {
 			cidrs.Err = fmt.Errorf("Node %s has not been read since the agent's start", n.name)

@@ -216,6 +216,21 @@ func (p *policyWatch) why() error {
 	return nil
 }
 
+// missing returns which of the resources have no CRD. Before the CRDs were read there are none.
+func (p *policyWatch) missing(resources []string) (missing []string) {
+	if !p.crds.State().Synced {
+		return nil
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, resource := range resources {
+		if !p.present[resource] {
+			missing = append(missing, resource)
+		}
+	}
+	return missing
+}
+
 // hurry ends the pauses of all loops.
 func (p *policyWatch) hurry() {
 	p.mu.Lock()

@@ -3,6 +3,7 @@ package kubernetes
 import (
 	"context"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -10,6 +11,7 @@ import (
 	v1 "porin.dev/porin/api/v1"
 	"porin.dev/porin/cells/doctor"
 	"porin.dev/porin/cells/endpointmanager"
+	"porin.dev/porin/cells/kubernetes/records"
 	"porin.dev/porin/cells/kubernetes/watch"
 )
 
@@ -53,11 +55,18 @@ func (r *reporter) Report(status *v1.Status) {
 	status.Kubernetes = report
 }
 
-// apiServerUnreachable is the kind of disagreement, by the name that programs know it by.
-const apiServerUnreachable = "api-server-unreachable"
+// The kinds of findings.
+const (
+	apiServerUnreachable = "api-server-unreachable"
+	podCIDRsMissing      = "node-pod-cidrs-missing"
+	definitionsMissing   = "custom-resource-definitions-missing"
+)
 
-// checker says when the API server does not answer: its doctor.Checker.
-type checker struct{ watches *watches }
+// checker says when the API server does not answer, or lacks what the agent needs: its doctor.Checker.
+type checker struct {
+	watches                   *watches
+	needPodCIDRs, needRecords bool
+}
 
 var _ doctor.Checker = (*checker)(nil)
 
@@ -70,6 +79,12 @@ func (*checker) Kinds() []doctor.Kind {
 		Name:    apiServerUnreachable,
 		Meaning: "the API server does not answer, or refuses: changes of labels, namespaces and policies are not seen, and a pod that is not known yet is not attached",
 		Repair:  "bring it back, or correct --kubeconfig and the agent's rights; pods keep their network and their policies",
+	}, {
+		Name: podCIDRsMissing, Event: true, Meaning: "the Node has no spec.podCIDRs, or bad ones: no pod of it gets an address",
+		Repair: podCIDRsRemedy,
+	}, {
+		Name: definitionsMissing, Event: true, Meaning: "the API server lacks CustomResourceDefinitions of Porin: the agent waits for them",
+		Repair: "apply them: they are in deploy/porin.yaml, and in the chart with crds.install=true",
 	}}
 }
 
@@ -78,7 +93,16 @@ func (c *checker) Examine(_ context.Context, only string) (findings []doctor.Fin
 	if only != "" {
 		return nil, nil
 	}
-	return findingsOf(c.watches.client.Server(), c.watches.states()), nil
+	findings = findingsOf(c.watches.client.Server(), c.watches.states())
+	if node, _ := c.watches.node.value.Get(); c.needPodCIDRs && node.UID != "" && !node.Deleted {
+		if cidrs, _ := c.watches.node.PodCIDRs(); cidrs.Err != nil && len(cidrs.Now) == 0 {
+			findings = append(findings, doctor.Finding{Kind: podCIDRsMissing, Subject: "Node " + node.Name, Detail: cidrs.Err.Error()})
+		}
+	}
+	if missing := c.watches.policies.missing(records.Definitions()); c.needRecords && len(missing) > 0 {
+		findings = append(findings, doctor.Finding{Kind: definitionsMissing, Subject: strings.Join(missing, ", "), Detail: "the agent goes on when they are there"})
+	}
+	return findings, nil
 }
 
 // findingsOf has one finding for each error: an API server that is away is one.

@@ -3,6 +3,8 @@ package node
 import (
 	"context"
 	"fmt"
+	"net/netip"
+	"os"
 	"time"
 
 	"porin.dev/porin/cells/doctor"
@@ -17,12 +19,16 @@ const (
 	routeMissing  = "node-route-missing"
 	storeAway     = "node-store-away"
 	tunnelDiffers = "node-tunnel-differs"
+	blockOverlaps = "node-block-overlaps"
 )
 
 // checker compares what the records of nodes say with what holds here: the node's doctor.Checker.
-type checker struct{ node *Node }
+type checker struct {
+	node    *Node
+	service string // the address of the Service kubernetes; "" outside of a pod
+}
 
-func newChecker(n *Node) *checker { return &checker{n} }
+func newChecker(n *Node) *checker { return &checker{n, os.Getenv("KUBERNETES_SERVICE_HOST")} }
 
 // Owner implements doctor.Checker.
 func (*checker) Owner() string { return "node" }
@@ -52,6 +58,10 @@ func (*checker) Kinds() []doctor.Kind {
 			Repair:  "have the store answer",
 		},
 		{
+			Name: blockOverlaps, Event: true, Meaning: "a prefix of this node's pods has an address of the node, or of the Service kubernetes: pods do not reach it, or it does not reach them",
+			Repair: "give pods another range (the cluster CIDR of kube-controller-manager, or the pool) than nodes and Services",
+		},
+		{
 			Name: tunnelDiffers, Meaning: "the VXLAN device, its programs or addresses, the nodes in its map, or what keeps pods from forging its packets are not as they should be",
 			Repair: "they are made so again",
 		},
@@ -71,6 +81,7 @@ func (c *checker) Examine(_ context.Context, only string) (findings []doctor.Fin
 	if c.node.publisher != nil && !view.StoreAway && self.Node.Key != "" && view.Own == nil {
 		findings = append(findings, doctor.Finding{Kind: recordMissing, Subject: "node " + self.Node.String(), Detail: "the store has no record of the node's network"})
 	}
+	findings = append(findings, overlaps(self, c.service)...)
 	reach := c.node.Routing()
 	for _, p := range view.Peers {
 		if p.Missing {
@@ -106,6 +117,25 @@ func (c *checker) Examine(_ context.Context, only string) (findings []doctor.Fin
 		}
 	}
 	return findings, nil
+}
+
+// overlaps finds blocks of this node with its own addresses, or with the address of the Service kubernetes.
+func overlaps(self Self, service string) (findings []doctor.Finding) {
+	what := map[netip.Addr]string{}
+	for _, addr := range self.Addresses {
+		what[addr] = "the node's own address"
+	}
+	if addr, err := netip.ParseAddr(service); err == nil {
+		what[addr] = "the address of the Service kubernetes"
+	}
+	for _, block := range self.Blocks {
+		for addr, text := range what {
+			if block.Contains(addr) {
+				findings = append(findings, doctor.Finding{Kind: blockOverlaps, Subject: "block " + block.String(), Detail: "it has " + text + ", " + addr.String()})
+			}
+		}
+	}
+	return findings
 }
 
 // awayText is what counts while the store is away.

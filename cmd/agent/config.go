@@ -159,6 +159,7 @@ func (c Config) ipam() ipam.Config {
 func (c Config) kubernetes() kubernetes.Config {
 	c.Kubernetes.NodePath = filepath.Join(c.Store.Dir, "kubernetesnode.json")
 	c.Kubernetes.NeedPodCIDRs = c.ipam().FromNode
+	c.Kubernetes.NeedRecords = c.Store.Backend == store.BackendKubernetes
 	return c.Kubernetes
 }
 

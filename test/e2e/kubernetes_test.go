@@ -20,6 +20,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"porin.dev/porin/cells/kubernetes/kubernetestest"
+	"porin.dev/porin/cells/kubernetes/records"
 	"porin.dev/porin/cells/kubernetes/records/recordstest"
 	"porin.dev/porin/internal/testutil"
 )
@@ -52,7 +53,14 @@ func newAPIServer(t *testing.T, node *testutil.Node) *apiServer {
 	)
 	server := kubernetestest.New(scheme, resources...)
 	server.Put(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "kube-system"}})
+	for _, name := range records.Definitions() {
+		server.Put(definition(name))
+	}
 	return (&apiServer{Server: server, t: t}).on(node)
+}
+
+func definition(name string) map[string]any {
+	return map[string]any{"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition", "metadata": map[string]any{"name": name}}
 }
 
 // on is the same API in the namespace of a node.
@@ -302,7 +310,7 @@ func TestKubernetesPolicies(t *testing.T) {
 
 	api.Serve(kubernetestest.Resource{GroupVersionResource: schema.GroupVersionResource{Group: "cilium.io", Version: "v2", Resource: "ciliumnetworkpolicies"}, Kind: "CiliumNetworkPolicy", Namespaced: true})
 	api.policy(`{apiVersion: cilium.io/v2, kind: CiliumNetworkPolicy, metadata: {name: db, namespace: shop}, spec: {endpointSelector: {matchLabels: {app: db}}, ingress: [{fromEndpoints: [{matchLabels: {app: web}}]}]}}`)
-	crd := map[string]any{"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition", "metadata": map[string]any{"name": "ciliumnetworkpolicies.cilium.io"}}
+	crd := definition("ciliumnetworkpolicies.cilium.io")
 	api.Put(crd)
 	reaches(true, false)
 	api.Delete("customresourcedefinitions", "", "ciliumnetworkpolicies.cilium.io")
@@ -333,7 +341,7 @@ func TestKubernetesReferences(t *testing.T) {
 	}
 	service("db")
 	api.Serve(kubernetestest.Resource{GroupVersionResource: schema.GroupVersionResource{Group: "cilium.io", Version: "v2", Resource: "ciliumnetworkpolicies"}, Kind: "CiliumNetworkPolicy", Namespaced: true})
-	api.Put(map[string]any{"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition", "metadata": map[string]any{"name": "ciliumnetworkpolicies.cilium.io"}})
+	api.Put(definition("ciliumnetworkpolicies.cilium.io"))
 	api.policy(`{apiVersion: cilium.io/v2, kind: CiliumNetworkPolicy, metadata: {name: web, namespace: shop}, spec: {endpointSelector: {matchLabels: {app: web}}, egress: [{toServices: [{k8sService: {serviceName: db}}]}]}}`)
 	r := rigOn(t, node, api.flags...)
 	web, db, other := r.named("shop", "web"), r.named("shop", "db"), r.named("shop", "other")

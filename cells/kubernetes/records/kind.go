@@ -23,6 +23,14 @@ import (
 // Version is the group and version of the kinds.
 var Version = schema.GroupVersion{Group: "porin.dev", Version: "v1alpha1"}
 
+// Definitions are the names of the CustomResourceDefinitions.
+func Definitions() (names []string) {
+	for _, kind := range []string{"blocks", "clusters", "endpointgroups", "networks", "nodes", "pools", "sessions"} {
+		names = append(names, "porin"+kind+"."+Version.Group)
+	}
+	return names
+}
+
 const (
 	// callTimeout bounds one request that is not a watch.
 	callTimeout = 5 * time.Second

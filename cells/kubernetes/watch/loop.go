@@ -156,6 +156,7 @@ func (l *Loop[T]) Run(ctx context.Context) error {
 			return nil
 		}
 		reason := reasonOf(err)
+		absent := !l.missing.IsZero() && apierrors.IsNotFound(err) // and was told already
 		l.noteAbsence(err)
 		if version = last; reason == Gone || reason == SetBack || reason == Relist {
 			version = ""
@@ -167,7 +168,7 @@ func (l *Loop[T]) Run(ctx context.Context) error {
 		if resumes && version == "" {
 			wait = min(wait, firstPause) // the loop has waited before the answer that it has to list
 		}
-		l.restart(ctx, reason, err, wait)
+		l.restart(ctx, reason, err, wait, absent)
 		pause = min(max(2*pause, firstPause), maxPause)
 	}
 	return nil
@@ -329,8 +330,8 @@ func (l *Loop[T]) touch() {
 }
 
 // restart counts why the loop begins again, and waits: as long as the server asks for, up to maxDelay, or at random up to twice the pause, so that the
-// agents of a cluster come back spread over a minute. After an end that is no failure it does not wait the first time.
-func (l *Loop[T]) restart(ctx context.Context, reason Reason, err error, pause time.Duration) {
+// agents of a cluster come back spread over a minute. An absent kind is not logged again. After an end that is no failure it does not wait the first time.
+func (l *Loop[T]) restart(ctx context.Context, reason Reason, err error, pause time.Duration, absent bool) {
 	l.mu.Lock()
 	l.state.Restarts[reason]++
 	if reason == Failed {
@@ -350,9 +351,12 @@ func (l *Loop[T]) restart(ctx context.Context, reason Reason, err error, pause t
 	if seconds, ok := apierrors.SuggestsClientDelay(err); ok {
 		wait, hurry = max(wait, min(time.Duration(seconds)*time.Second, maxDelay)), nil
 	}
-	if reason == Failed {
+	switch {
+	case absent:
+		l.log.Debug("the API server does not have the kind yet", "kind", l.kind, "retry", wait.Round(time.Millisecond))
+	case reason == Failed:
 		l.log.Warn("watch failed", "kind", l.kind, "error", err, "retry", wait.Round(time.Millisecond))
-	} else {
+	default:
 		l.log.Info("watch begins again", "kind", l.kind, "reason", reason)
 	}
 	select {
