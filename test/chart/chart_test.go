@@ -121,6 +121,7 @@ func TestValuesRefused(t *testing.T) {
 		{"ipam: {mode: delegated}", "/ipam/mode"},
 		{"ipam: {podCIDR: 10.0.0.0/16}", "'podCIDR' not allowed"},
 		{"ipam: {mode: multi-pool, defaultPool: [10.0.0.0]}", "/ipam/defaultPool/0"},
+		{"ipam: {mode: multi-pool, defaultPool: [10.0.0.0/16, 10.0.0.0/16]}", "/ipam/defaultPool"},
 		{"ipam: {defaultPool: [10.0.0.0/16]}", "ipam.defaultPool: pools are of ipam.mode multi-pool"},
 		{"routing: geneve", "/routing"},
 		{"masquerade: true", "/masquerade"},
