@@ -3,6 +3,7 @@ package kubernetes
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"log/slog"
 	"slices"
@@ -114,16 +115,18 @@ func (i *Installation) round(ctx context.Context) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
+	var errs []error
+	if node, _ := i.node.value.Get(); node.NotReady && !node.Deleted {
+		errs = append(errs, i.node.makeReady(ctx))
+	}
 	if i.name != "" && !i.seen.Load() {
 		if _, err := i.daemonSet(ctx); err != nil {
-			return fmt.Errorf("read DaemonSet %s/%s: %s", i.namespace, i.name, remedy(err))
+			errs = append(errs, fmt.Errorf("read DaemonSet %s/%s: %s", i.namespace, i.name, remedy(err)))
+		} else {
+			i.seen.Store(true)
 		}
-		i.seen.Store(true)
 	}
-	if node, _ := i.node.value.Get(); node.NotReady && !node.Deleted {
-		return i.node.makeReady(ctx)
-	}
-	return nil
+	return errors.Join(errs...)
 }
 
 func (i *Installation) daemonSet(ctx context.Context) (*metav1.PartialObjectMetadata, error) {

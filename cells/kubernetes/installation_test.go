@@ -102,7 +102,7 @@ func TestInstallationWaitKnown(t *testing.T) {
 
 // The Node loses the taint and gets the condition when pods can start, and again when somebody sets them later.
 func TestInstallationNodeReady(t *testing.T) {
-	i, server, _ := installationOf(t, "")
+	i, server, _ := installationOf(t, "kube-system/unreadable")
 	notReady := nodeObjectOf("n1", "u1", "10.1.0.0/24")
 	other := corev1.Taint{Key: "example.com/other", Effect: corev1.TaintEffectNoSchedule}
 	notReady.Spec.Taints = []corev1.Taint{{Key: NotReadyTaint, Effect: corev1.TaintEffectNoSchedule}, other, {Key: NotReadyTaint, Effect: corev1.TaintEffectNoExecute}}
