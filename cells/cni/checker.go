@@ -90,14 +90,21 @@ func firstConf(dir string) (string, error) {
 		return "", err
 	}
 	for _, path := range files {
-		if strings.HasSuffix(path, ".conflist") {
-			_, err = libcni.ConfListFromFile(path)
-		} else {
-			_, err = libcni.ConfFromFile(path)
-		}
-		if err == nil {
+		if isConf(path) {
 			return path, nil
 		}
 	}
 	return "", nil
+}
+
+func isConf(path string) bool {
+	if strings.HasSuffix(path, ".conflist") {
+		_, err := libcni.ConfListFromFile(path)
+		return err == nil
+	}
+	text, err := os.ReadFile(path)
+	if err == nil {
+		_, err = libcni.NetworkPluginConfFromBytes(text)
+	}
+	return err == nil
 }
