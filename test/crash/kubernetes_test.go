@@ -16,6 +16,7 @@ import (
 
 	"porin.dev/porin/cells/cluster"
 	"porin.dev/porin/cells/kubernetes/kubernetestest"
+	kuberecords "porin.dev/porin/cells/kubernetes/records"
 	"porin.dev/porin/cells/kubernetes/records/recordstest"
 	"porin.dev/porin/internal/testutil"
 )
@@ -53,6 +54,9 @@ func (s *scene) startAPI() (flag string, records cluster.Backend) {
 	s.api = api
 	s.api.Serve(kubernetestest.Resource{GroupVersionResource: schema.GroupVersionResource{Group: "networking.k8s.io", Version: "v1", Resource: "networkpolicies"}, Kind: "NetworkPolicy", Namespaced: true})
 	s.api.Serve(kubernetestest.Resource{GroupVersionResource: schema.GroupVersionResource{Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions"}, Kind: "CustomResourceDefinition"})
+	for _, name := range kuberecords.Definitions() {
+		s.api.Put(map[string]any{"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition", "metadata": map[string]any{"name": name}})
+	}
 	s.api.Put(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: s.node.Name, UID: "node"}})
 	for _, name := range []string{residents, guests} {
 		s.api.Put(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{"kubernetes.io/metadata.name": name}}})

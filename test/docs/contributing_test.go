@@ -34,7 +34,7 @@ func TestGuideWorks(t *testing.T) {
 		t.Skip("it compiles the agent anew: make test runs it")
 	}
 	guide, dir := read(t, root+"/CONTRIBUTING.md"), t.TempDir()
-	for _, folder := range []string{"api", "bpf", "cells", "cmd", "docs", "internal"} {
+	for _, folder := range []string{"api", "bpf", "cells", "cmd", "deploy", "docs", "internal"} {
 		if err := os.CopyFS(filepath.Join(dir, folder), os.DirFS(filepath.Join(root, folder))); err != nil {
 			t.Fatal(err)
 		}
