@@ -189,6 +189,7 @@ func TestNamesMetrics(t *testing.T) {
 func TestNamesLimit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := servingNode(t, "")
+		synctest.Wait() // the queue has ended its first round
 		n.queue.names.room = 2
 		web, other := pod(1, "web"), pod(2, "other")
 		n.attach(t, web)
@@ -227,6 +228,7 @@ func TestNamesLimit(t *testing.T) {
 func TestNamesFairPart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := servingNode(t, "")
+		synctest.Wait() // the queue has ended its first round
 		n.queue.names.room = 8 * leastAddresses
 		n.put(t, webTo("names", "*"))
 		const third = 3
@@ -260,6 +262,7 @@ func TestNamesFairPart(t *testing.T) {
 func TestNamesRoomOfPolicy(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := servingNode(t, "")
+		synctest.Wait() // the queue has ended its first round
 		n.queue.names.room = 1
 		web := pod(1, "web")
 		n.attach(t, web)
