@@ -10,6 +10,8 @@
 // is a problem, and means that the agent did not finish the call, though a DEL may still be under way: the plugin then answers
 // ADD with 11 (try again later) and does DEL alone.
 //
+// The doctor learns from checker.go why a container runtime does not call: another configuration comes first, or it reads another folder.
+//
 // While the agent serves, a heartbeat file shows plugins that find no agent whether one was there lately: STATUS succeeds
 // while the agent is restarted.
 package cni

@@ -48,7 +48,7 @@ func (c *clusterID) get(ctx context.Context) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
 	var namespace metav1.PartialObjectMetadata
-	request := c.core.Get().Resource("namespaces").Name(metav1.NamespaceSystem).MaxRetries(0).SetHeader("Accept", protobuf+";g=meta.k8s.io;v=v1;as=PartialObjectMetadata")
+	request := c.core.Get().Resource("namespaces").Name(metav1.NamespaceSystem).MaxRetries(0).SetHeader("Accept", metadataAlone)
 	if err := request.Do(ctx).Into(&namespace); err != nil {
 		return "", fmt.Errorf("read the namespace %s: %w", metav1.NamespaceSystem, err)
 	}

@@ -28,6 +28,8 @@ import (
 const (
 	protobuf = "application/vnd.kubernetes.protobuf"
 	asJSON   = "application/json"
+	// metadataAlone asks for the metadata of one object.
+	metadataAlone = protobuf + ";g=meta.k8s.io;v=v1;as=PartialObjectMetadata"
 )
 
 // Client is the connection to the API server. It reads tokens and CAs from their files again when they change.

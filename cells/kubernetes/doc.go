@@ -10,6 +10,8 @@
 //	API server --> one watch.Loop for each kind of policies, while its CRD is there --> policy.Policies
 //	API server --> one watch.Loop for each Service, EndpointSlice or CIDR group, while a policy names it --> policy.Policies
 //	API server <-- Events about policies that are not in force as they are written, by one of the agents <------'
+//	API server <-- Events about pods whose ADD failed, and about the Node, for findings of the doctor
+//	API server <-- [Installation]: the Node's condition and taint, when pods can start; its DaemonSet, when the agent ends
 //	API server <-- [NewAgentBackend]: the records of the cluster, with --store kubernetes (package records)
 //
 // The agent reads pods of its own node alone, and never all pods, Nodes, Services or EndpointSlices of a cluster.

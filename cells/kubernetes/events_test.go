@@ -70,6 +70,16 @@ var unknownField = policy.Fault{
 	Policy: model.PolicyID{Kind: model.KindNetworkPolicy, Namespace: "shop", Name: "db"}, UID: "u1", Texts: []string{`unknown field "spec.ingress[0].from[0].newSelector"`},
 }
 
+// sixtyFaults are of sixty policies.
+func sixtyFaults() (faults []policy.Fault) {
+	for i := range 60 {
+		f := unknownField
+		f.UID = fmt.Sprint(i)
+		faults = append(faults, f)
+	}
+	return faults
+}
+
 // TestPolicyEvents: an Event names the policy and the field. Each fault costs one request, which is made again after a failure, and when the API server has
 // deleted the Event.
 func TestPolicyEvents(t *testing.T) {
@@ -140,12 +150,7 @@ func TestPolicyEventsCluster(t *testing.T) {
 // TestPolicyEventsOfOneAgent: of agents that know each other one writes the Events about a policy, and each has its share of the policies.
 func TestPolicyEventsOfOneAgent(t *testing.T) {
 	server, newEvents, _ := eventServer(t)
-	var faults []policy.Fault
-	for i := range 60 {
-		f := unknownField
-		f.UID = fmt.Sprint(i)
-		faults = append(faults, f)
-	}
+	faults := sixtyFaults()
 	nodes := []string{"a", "b", "c"}
 	total := 0
 	for _, node := range nodes {
@@ -204,12 +209,7 @@ func TestPodAndNodeEvents(t *testing.T) {
 // TestEventBudget: an agent writes at most ten Events a minute.
 func TestEventBudget(t *testing.T) {
 	server, newEvents, _ := eventServer(t)
-	var faults []policy.Fault
-	for i := range 60 {
-		f := unknownField
-		f.UID = fmt.Sprint(i)
-		faults = append(faults, f)
-	}
+	faults := sixtyFaults()
 	e := newEvents("a", nil, &faults)
 	for range 3 {
 		if err := e.round(t.Context()); err != nil {

@@ -71,7 +71,7 @@ func (i *Installation) WaitKnown(ctx context.Context) error {
 		select {
 		case <-changed:
 		case <-late.C:
-			i.log.Warn("the CNI configuration is not written yet, so the node starts no pods", "missing", missing)
+			i.log.Warn("the agent waits for the Kubernetes API, and writes no new CNI configuration before", "missing", missing)
 		case <-ctx.Done():
 			return ctx.Err()
 		}
@@ -132,7 +132,7 @@ func (i *Installation) round(ctx context.Context) error {
 func (i *Installation) daemonSet(ctx context.Context) (*metav1.PartialObjectMetadata, error) {
 	set := &metav1.PartialObjectMetadata{}
 	return set, i.apps.Get().Namespace(i.namespace).Resource("daemonsets").Name(i.name).MaxRetries(0).
-		SetHeader("Accept", protobuf+";g=meta.k8s.io;v=v1;as=PartialObjectMetadata").Do(ctx).Into(set)
+		SetHeader("Accept", metadataAlone).Do(ctx).Into(set)
 }
 
 // Uninstalled reports whether the agent's DaemonSet is gone or being deleted, or its account lost the right to read it, which it had before. It

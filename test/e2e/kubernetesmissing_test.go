@@ -41,7 +41,7 @@ func TestKubernetesMissing(t *testing.T) {
 			}
 		}
 		log := r.agent.Log()
-		if n := strings.Count(log, "the CNI configuration is not written yet"); n != 1 {
+		if n := strings.Count(log, "the agent waits for the Kubernetes API"); n != 1 {
 			return fmt.Errorf("%d lines that the CNI configuration is not written", n)
 		}
 		if !strings.Contains(log, "has no spec.podCIDRs") {
