@@ -3,7 +3,6 @@ package cleanup
 import (
 	"errors"
 	"fmt"
-	"strings"
 
 	"github.com/cilium/ebpf"
 	"github.com/vishvananda/netlink"
@@ -60,21 +59,30 @@ func (c *cleaner) removeLinks() error {
 	return errors.Join(errs...)
 }
 
-// removeProxyPath removes the way into the proxy, and restores the sysctl that it has changed.
+// removeProxyPath removes the way into the proxy, and restores the sysctl that it has changed. Its device is the last part that [redirect.Redirect.Remove]
+// removes; without the device the steps for routes, rules and tables find the rest.
 func (c *cleaner) removeProxyPath() error {
-	r := redirect.New(redirect.Config{BPFRoot: c.cfg.BPFRoot}, noPrograms{}, discard)
-	names, err := r.Find()
-	if len(names) == 0 || err != nil {
+	if has, err := c.hasProxyDevice(); !has {
 		return err
 	}
-	if err := r.Remove(); err != nil {
+	if err := redirect.New(redirect.Config{BPFRoot: c.cfg.BPFRoot}, noPrograms{}, discard).Remove(); err != nil {
 		return err
 	}
-	for _, name := range names {
-		kind, name, _ := strings.Cut(name, " ")
-		c.removed(kind, name)
+	has, err := c.hasProxyDevice()
+	if has {
+		c.leave("link " + link.ProxyDevice + ": Porin has not made it")
+	} else if err == nil {
+		c.removed("link", link.ProxyDevice)
 	}
-	return nil
+	return err
+}
+
+func (c *cleaner) hasProxyDevice() (bool, error) {
+	_, err := c.handle.LinkByName(link.ProxyDevice)
+	if _, absent := errors.AsType[netlink.LinkNotFoundError](err); absent {
+		return false, nil
+	}
+	return err == nil, err
 }
 
 // noPrograms is [redirect.Link] without programs: they have gone with the links.
