@@ -165,7 +165,9 @@ e2e-kubernetes: kubernetes
 	@test "$$(id -u)" = 0 || { echo "make e2e-kubernetes: a node is a set of namespaces, and making them needs root: sudo make e2e-kubernetes"; exit 1; }
 	@$(MAKE) --no-print-directory image PLATFORMS=linux/$$($(GO) env GOARCH)
 	@$(GO) test -c -o $(BIN)/kubernetes.test ./test/kubernetes
-	@PORIN_KUBERNETES_DIR=$(PORIN_KUBERNETES_DIR) PORIN_IMAGE=$(BIN)/porin-image.tar FULL=$(FULL) ALL_PROXY='$(PROXY)' ALL_IPFAMILY='$(IPFAMILY)' \
+	@$(MAKE) --no-print-directory versions helm
+	@PORIN_KUBERNETES_DIR=$(PORIN_KUBERNETES_DIR) PORIN_IMAGE=$(BIN)/porin-image.tar PORIN_HELM=$(BIN)/helm \
+		PORIN_EARLIER=$(BIN)/versions/$$(sed -n 's/ .*chart$$//p' test/e2e/testdata/versions) FULL=$(FULL) ALL_PROXY='$(PROXY)' ALL_IPFAMILY='$(IPFAMILY)' \
 		ALL_NODES='$(if $(filter command environment,$(firstword $(origin NODES))),$(NODES))' test/kubernetes/run.sh $(BIN)/kubernetes.test '$(RUN)'
 
 # In clusters of one node, one after the other.

@@ -2,10 +2,14 @@ package kubernetes
 
 import (
 	"fmt"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/google/go-cmp/cmp"
 )
 
 const deployment = `
@@ -36,6 +40,67 @@ func TestInstall(t *testing.T) {
 		t.Logf("round %d: 30 pods up in %.1f s, down in %.1f s", i+1, up.Seconds(), (time.Since(began) - up).Seconds())
 	}
 	c.nothingLeft(t, before)
+}
+
+// TestChart installs Porin with pools by Helm, and removes it by the cleanup: nodes are as before.
+func TestChart(t *testing.T) {
+	helm := os.Getenv("PORIN_HELM")
+	if helm == "" {
+		t.Skip("needs Helm: make e2e-kubernetes")
+	}
+	running = nil
+	c := newCluster(t, "none")
+	t.Cleanup(func() { running = nil }) // its kinds and its pool are left
+	script(t, "images.sh", os.Getenv(envImage))
+	chart := func(args ...string) {
+		t.Helper()
+		args = append(args, "--namespace="+system, "--kubeconfig="+filepath.Join(os.Getenv(envDir), "run", "admin.conf"))
+		if out, err := run("", "env", append([]string{"HOME=" + t.TempDir(), helm}, args...)...); err != nil {
+			t.Fatal(err, out)
+		}
+	}
+	before := c.networks(t)
+	pool := "--set=ipam.defaultPool={10.64.0.0/16}"
+	if c.dual {
+		pool = "--set=ipam.defaultPool={10.64.0.0/16,fd00:64::/64}"
+	}
+	values := []string{"porin", "../../deploy/chart", "--set=image.repository=porin.dev/porin,ipam.mode=multi-pool", pool}
+	chart(append([]string{"install"}, values...)...)
+	c.ready(t)
+	namespace := c.namespace(t)
+	first, last := c.pod(t, namespace, "first", c.nodes[0]), c.pod(t, namespace, "last", c.nodes[len(c.nodes)-1])
+	if !strings.HasPrefix(first.address, "10.64.") || !strings.HasPrefix(last.address, "10.64.") {
+		t.Errorf("pods have the addresses %s and %s, which are not of the pool", first.address, last.address)
+	}
+	first.reaches(t, last)
+	c.agrees(t)
+
+	c.kubectl(t, "-n", namespace, "delete", "pod", "--all", "--timeout=1m")
+	c.kubectl(t, "-n", system, "scale", "deployment/coredns", "--replicas=0")
+	c.kubectl(t, "-n", system, "wait", "--for=delete", "pod", "-l", "k8s-app=kube-dns", "--timeout=1m")
+	chart(append([]string{"upgrade", "--set=cleanup.enabled=true"}, values...)...)
+	c.kubectl(t, "-n", system, "rollout", "status", "daemonset/porin-cleanup")
+	chart("uninstall", "porin")
+	c.kubectl(t, "-n", system, "wait", "--for=delete", "pod", "-l", "app.kubernetes.io/name=porin-cleanup", "--timeout=1m")
+	c.kubectl(t, "delete", "-f", "../../deploy/chart/templates/crds.yaml")
+	if diff := cmp.Diff(before, c.networks(t)); diff != "" {
+		t.Errorf("nodes have changed (-before +after):\n%s", diff)
+	}
+}
+
+// networks is what Porin changes on nodes.
+func (c *cluster) networks(t *testing.T) map[string]string {
+	t.Helper()
+	all := make(map[string]string)
+	for _, node := range c.nodes {
+		out, err := c.on(node, "sh", "-c", "ip -o link | sed 's/@.*//'; ip rule; ip route show table all; ip -6 rule; ip -6 route show table all; nft list tables; "+
+			"ls -A /etc/cni/net.d /opt/cni/bin /sys/fs/bpf /var/lib/porin")
+		if err != nil {
+			t.Fatal(err)
+		}
+		all[node] = out
+	}
+	return all
 }
 
 // inventory is all that a pod leaves somewhere: files, links and namespaces of nodes, addresses of agents and of the API server.

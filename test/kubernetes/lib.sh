@@ -72,3 +72,29 @@ ENTER='echo $$ >"/sys/fs/cgroup/unified/porin-$1/cgroup.procs"; pid=$2; shift 2;
 in_node() { # NODE COMMAND...
 	sh -c "$ENTER" sh "$1" "$(pid "$1")" env "PATH=$BIN:$PATH" "${@:2}"
 }
+
+# The folders that each node has of its own, besides /run.
+FOLDERS="/etc/cni /etc/kubernetes /opt/cni /var/lib/cni /var/lib/kubelet /var/lib/containerd /var/lib/porin /var/log"
+
+HERE=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+power_on() { # NODE: its network, mounts and first process
+	local n=$1 root=$RUN/nodes/$1
+	ip netns add "k8s-$n"
+	ip -n k8s-switch link add "$n" type veth peer name eth0 netns "k8s-$n"
+	ip -n k8s-switch link set "$n" master br0 up
+	ip -n "k8s-$n" addr add "$(ip4 "$n")/24" dev eth0
+	! dual || ip -n "k8s-$n" addr add "$(ip6 "$n")/64" dev eth0 nodad
+	ip -n "k8s-$n" link set eth0 up
+	ip -n "k8s-$n" route add default via "$SERVER"
+	! dual || ip -n "k8s-$n" -6 route add default via "$NET6:1"
+	# The first process joins the node's cgroup of version 2, then its network namespace, and makes the others.
+	spawn "unshare.$n" sh -c 'echo $$ >"/sys/fs/cgroup/unified/porin-'"$n"'/cgroup.procs"; exec "$@"' sh nsenter --net="/run/netns/k8s-$n" \
+		unshare --mount --uts --ipc --pid --fork --kill-child --mount-proc --propagation private "$HERE/node-init.sh" "$n" "$root" $FOLDERS
+	child "unshare.$n" "$n"
+	wait_for 10 "the mounts of $n" in_node "$n" test -e /run/ready
+}
+power_off() { # NODE: all that runs there ends, and what is not in its folders is gone
+	stop "$1" KILL
+	ip -n k8s-switch link del "$1"
+	ip netns del "k8s-$1"
+}

@@ -50,16 +50,22 @@ func (c *cluster) traffic(t *testing.T, namespace string) (end func() traffic) {
 	far := c.pod(t, namespace, "far", c.nodes[len(c.nodes)-1])
 	near.serve(t)
 	far.serve(t)
+	c.knows(t, "servers")
+	return client.send(t, near, far)
+}
+
+// knows waits until all agents know a policy.
+func (c *cluster) knows(t *testing.T, policy string) {
+	t.Helper()
 	for _, node := range c.nodes {
 		testutil.Eventually(t, func() error {
 			list, err := c.agent(node, "policy", "list")
-			if err == nil && !strings.Contains(list, "servers") {
-				err = fmt.Errorf("the agent of %s does not know the policy:\n%s", node, list)
+			if err == nil && !strings.Contains(list, policy) {
+				err = fmt.Errorf("the agent of %s does not know the policy %s:\n%s", node, policy, list)
 			}
 			return err
 		})
 	}
-	return client.send(t, near, far)
 }
 
 // nothingLeft waits until nodes and API server have what they had before, and the doctors find nothing.
@@ -96,31 +102,87 @@ func (c *cluster) scale(t *testing.T, namespace string, replicas int) {
 	}
 }
 
-// TestRoll gives agents and proxies another image while pods send, and while others come: no byte is lost, and no ADD fails.
-func TestRoll(t *testing.T) {
-	c := porin(t)
+// namePolicy lets a pod ask the server for names, and reach their addresses.
+const namePolicy = `
+apiVersion: cilium.io/v2
+kind: CiliumNetworkPolicy
+metadata: {name: asking, namespace: %s}
+spec:
+  endpointSelector: {matchLabels: {app: asking}}
+  egress:
+  - toEndpoints: [{matchLabels: {app: names}}]
+    toPorts: [{ports: [{port: "53", protocol: UDP}], rules: {dns: [{matchPattern: "*"}]}}]
+  - toFQDNs: [{matchPattern: "*.example.test"}]
+`
+
+// TestUpgrade begins with the earlier version of Porin that test/e2e/testdata/versions names, applies the manifest of this one, and goes back and forth, while
+// pods send and others come: no byte is lost, no ADD fails, and queries for known names are answered.
+func TestUpgrade(t *testing.T) {
+	earlier := os.Getenv("PORIN_EARLIER")
+	if earlier == "" {
+		t.Skip("needs the earlier version: make e2e-kubernetes")
+	}
+	running = nil
+	c := newCluster(t, "none")
+	script(t, "images.sh", os.Getenv(envImage), filepath.Join(earlier, "porin-image.tar"))
+	versions := []string{filepath.Join(earlier, "porin.yaml"), manifest}
+	c.kubectl(t, "apply", "-f", versions[0])
+	c.installed = true
+	c.ready(t)
 	namespace := c.namespace(t)
 	c.apply(t, fmt.Sprintf(deployment, namespace))
 	end := c.traffic(t, namespace)
-	image := c.kubectl(t, "-n", system, "get", "daemonset", "porin-agent", "-o", "jsonpath={.spec.template.spec.containers[0].image}")
-	for i, tag := range []string{image + "-next", image} { // and back
-		for _, node := range c.nodes {
-			if _, err := c.on(node, binary("ctr"), "-n", "k8s.io", "images", "tag", "--force", image, tag); err != nil && tag != image {
-				t.Fatal(err)
-			}
-		}
+	c.apply(t, fmt.Sprintf(namePolicy, namespace))
+	asking, server := c.pod(t, namespace, "asking", c.nodes[0]), c.pod(t, namespace, "names", c.nodes[0])
+	server.serve(t)
+	before := c.inventory(t)
+	c.knows(t, "asking")
+	names := asking.start(t, commandQuery, fmt.Sprintf("%s:%d", server.address, namePort))
+	for i := range 3 {
+		watch := host(c.nodes[0]).start(t, commandWatch, "http://127.0.0.1:9965/readyz")
 		began := time.Now()
-		c.kubectl(t, "-n", system, "set", "image", "daemonset/porin-agent", "install-cni="+tag, "agent="+tag)
-		c.kubectl(t, "-n", system, "set", "image", "daemonset/porin-proxy", "*="+tag)
+		c.kubectl(t, "apply", "-f", versions[(i+1)%2])
 		c.scale(t, namespace, 20)
 		c.ready(t)
-		t.Logf("roll %d of %d nodes: %.1f s", i+1, len(c.nodes), time.Since(began).Seconds())
+		took := time.Since(began)
+		var without []time.Duration
+		watch.end(t, &without)
+		t.Logf("%s: %d nodes in %.1f s; without a ready agent: %s", versions[(i+1)%2], len(c.nodes), took.Seconds(), without)
 		c.scale(t, namespace, 0)
+	}
+	var asked queries
+	names.end(t, &asked)
+	t.Logf("queries for a known name: %d of %d failed; for new names: %d of %d, the longest answer took %s", asked.Known.Failed,
+		asked.Known.Failed+asked.Known.Queries, asked.New.Failed, asked.New.Failed+asked.New.Queries, asked.New.Longest)
+	if asked.Known.Failed > 0 || asked.Known.Queries == 0 || asked.New.Queries == 0 {
+		t.Errorf("queries failed: %q, %q", asked.Known.Errors, asked.New.Errors)
 	}
 	end().lossless(t)
 	if failed := c.kubectl(t, "-n", namespace, "get", "events", "--field-selector", "reason=FailedCreatePodSandBox", "-o", "name"); failed != "" {
 		t.Errorf("ADDs failed: %s", c.kubectl(t, "-n", namespace, "get", "events", "--field-selector", "reason=FailedCreatePodSandBox"))
 	}
+	c.nothingLeft(t, before)
+}
+
+// TestEvicted rolls the agents to pods that need more room than a full node has: pods of applications make room, without an agent on their node.
+func TestEvicted(t *testing.T) {
+	c := porin(t)
+	namespace := c.namespace(t)
+	before := c.inventory(t)
+	c.apply(t, fmt.Sprintf(deployment, namespace))
+	c.kubectl(t, "-n", namespace, "set", "resources", "deployment/many", "--requests=cpu=100m")
+	c.kubectl(t, "-n", namespace, "scale", "deployment/many", fmt.Sprint("--replicas=", 25*len(c.nodes))) // 2.5 processors a node
+	c.kubectl(t, "-n", namespace, "wait", "--for=condition=PodScheduled=False", "pod", "-l", "app=many", "--timeout=1m")
+	c.kubectl(t, "-n", system, "set", "resources", "daemonset/porin-agent", "--containers=agent", "--requests=cpu=500m")
+	c.ready(t)
+	if c.kubectl(t, "-n", namespace, "get", "events", "--field-selector", "reason=Preempted", "-o", "name") == "" {
+		t.Error("no pod was evicted")
+	}
+	c.kubectl(t, "apply", "-f", manifest)
+	c.ready(t)
+	c.kubectl(t, "-n", namespace, "delete", "deployment/many")
+	c.kubectl(t, "-n", namespace, "wait", "--for=delete", "pod", "-l", "app=many", "--timeout=2m")
+	c.nothingLeft(t, before)
 }
 
 // TestKilledAgents kills agents while pods come and go: traffic passes, and nothing is left.
@@ -275,4 +337,57 @@ spec:
 	result.Errors = slices.DeleteFunc(result.Errors, func(text string) bool { return strings.Contains(text, "GET ") }) // layer 7 needs the proxy
 	result.lossless(t)
 	c.agrees(t)
+}
+
+// TestRestarts starts the container runtime and the kubelet of a node again, and then the node, at once and after its pods were deleted.
+func TestRestarts(t *testing.T) {
+	c := porin(t)
+	namespace := c.namespace(t)
+	c.apply(t, fmt.Sprintf(deployment, namespace))
+	end := c.traffic(t, namespace)
+	node := c.nodes[len(c.nodes)-1]
+	for _, daemon := range []string{"kubelet-" + node, "containerd-" + node} {
+		script(t, "daemon.sh", "stop", daemon)
+		script(t, "daemon.sh", "start", daemon)
+		c.ready(t)
+		c.scale(t, namespace, 20)
+		c.scale(t, namespace, 0)
+	}
+	end().lossless(t)
+	c.kubectl(t, "-n", namespace, "delete", "pod", "--all", "--timeout=1m")
+	before := c.inventory(t)
+
+	c.scale(t, namespace, 20)
+	script(t, "daemon.sh", "power_off", node)
+	c.powerOn(t, node)
+	c.ready(t)
+	c.kubectl(t, "-n", namespace, "rollout", "status", "deployment/many")
+	c.pod(t, namespace, "first", c.nodes[0]).reaches(t, c.pod(t, namespace, "second", node))
+	c.kubectl(t, "-n", namespace, "delete", "pod", "first", "second", "--timeout=1m")
+
+	script(t, "daemon.sh", "power_off", node)
+	c.kubectl(t, "wait", "--for=condition=Ready=Unknown", "node/"+node, "--timeout=2m")
+	c.kubectl(t, "delete", "pod", "--all-namespaces", "--field-selector", "spec.nodeName="+node, "--force", "--grace-period=0")
+	c.kubectl(t, "-n", system, "create", "job", "gc", "--from=cronjob/porin-node-gc")
+	t.Cleanup(func() { c.kubectl(t, "-n", system, "delete", "job", "gc") })
+	if len(c.nodes) > 1 {
+		c.kubectl(t, "-n", system, "wait", "--for=condition=Complete", "job/gc", "--timeout=1m")
+		c.kubectl(t, "-n", namespace, "rollout", "status", "deployment/many")
+	}
+	c.powerOn(t, node)
+	c.ready(t)
+	c.kubectl(t, "-n", namespace, "rollout", "status", "deployment/many")
+	c.pod(t, namespace, "first", c.nodes[0]).reaches(t, c.pod(t, namespace, "second", node))
+	c.kubectl(t, "-n", namespace, "delete", "pod", "first", "second", "--timeout=1m")
+	c.scale(t, namespace, 0)
+	c.nothingLeft(t, before)
+}
+
+// powerOn starts a node that was powered off, with its daemons.
+func (*cluster) powerOn(t *testing.T, node string) {
+	t.Helper()
+	script(t, "daemon.sh", "power_on", node)
+	for _, daemon := range []string{"containerd-", "kubelet-", "kube-proxy-"} {
+		script(t, "daemon.sh", "start", daemon+node)
+	}
 }

@@ -15,6 +15,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/miekg/dns"
+
 	v1 "porin.dev/porin/api/v1"
 	"porin.dev/porin/internal/testutil"
 )
@@ -23,22 +25,28 @@ import (
 const (
 	commandServe = "traffic-serve"
 	commandSend  = "traffic-send"
+	commandQuery = "traffic-query"
+	commandWatch = "traffic-watch"
 )
 
 const (
 	streamPort  = 7000
 	httpPort    = 8080
+	namePort    = 53
 	sendPause   = 20 * time.Millisecond
 	dialPause   = 200 * time.Millisecond
-	sendTimeout = 10 * time.Second // of one line, request or new connection
+	queryPause  = 200 * time.Millisecond
+	sendTimeout = 10 * time.Second // of one line, request, new connection or query
 )
 
 // traffic is the result of a sender.
 type traffic struct {
-	Lines, Requests, Dials int           // that were answered
-	Errors                 []string      // the first of them; a lost connection is one
-	Slow                   []string      // the first answers that took more than a second
-	Longest                time.Duration // until an answer
+	Lines, Requests, Dials, Queries int // that were answered
+
+	Failed  int
+	Errors  []string      // the first of them; a lost connection is one
+	Slow    []string      // the first answers that took more than a second
+	Longest time.Duration // until an answer
 }
 
 // runTraffic is the program in a pod. It reports whether the arguments are for it.
@@ -57,6 +65,10 @@ func runTraffic() bool {
 		serveTraffic(ctx)
 	case commandSend:
 		_ = json.NewEncoder(os.Stdout).Encode(sendTraffic(ctx, os.Args[2:]))
+	case commandQuery:
+		_ = json.NewEncoder(os.Stdout).Encode(queryTraffic(ctx, os.Args[2]))
+	case commandWatch:
+		_ = json.NewEncoder(os.Stdout).Encode(watchURL(ctx, os.Args[2]))
 	default:
 		return false
 	}
@@ -84,8 +96,33 @@ func serveTraffic(ctx context.Context) {
 			go func() { _, _ = io.Copy(conn, conn) }()
 		}
 	}()
+	names, err := net.ListenPacket("udp", fmt.Sprint(":", namePort))
+	if err != nil {
+		panic(err)
+	}
+	go func() { _ = dns.ActivateAndServe(nil, names, dns.HandlerFunc(answerName)) }()
 	fmt.Println("serving")
 	<-ctx.Done()
+}
+
+// nameFormat is of the names that servers know, and addressFormat of their addresses.
+const (
+	nameFormat    = "a%d-%d.example.test."
+	addressFormat = "198.18.%d.%d"
+)
+
+func answerName(w dns.ResponseWriter, query *dns.Msg) {
+	answer := new(dns.Msg).SetReply(query)
+	var third, fourth int
+	if _, err := fmt.Sscanf(query.Question[0].Name, nameFormat, &third, &fourth); err != nil {
+		answer.Rcode = dns.RcodeNameError
+	} else {
+		answer.Answer = []dns.RR{&dns.A{
+			Hdr: dns.RR_Header{Name: query.Question[0].Name, Rrtype: dns.TypeA, Class: dns.ClassINET, Ttl: 60},
+			A:   net.ParseIP(fmt.Sprintf(addressFormat, third, fourth)),
+		}}
+	}
+	_ = w.WriteMsg(answer)
 }
 
 // sender sends to several servers and counts.
@@ -116,9 +153,9 @@ func sendTraffic(ctx context.Context, servers []string) traffic {
 	return s.result
 }
 
-// repeat calls do until ctx ends, and counts its successes.
+// repeat calls do until ctx ends, once at least, and counts its successes.
 func (s *sender) repeat(ctx context.Context, pause time.Duration, what string, count *int, do func() error) {
-	for ctx.Err() == nil {
+	for {
 		began := time.Now()
 		err := do()
 		took := time.Since(began)
@@ -129,13 +166,14 @@ func (s *sender) repeat(ctx context.Context, pause time.Duration, what string, c
 		}
 		if err == nil {
 			*count++
-		} else if len(s.result.Errors) < 10 {
+		} else if s.result.Failed++; len(s.result.Errors) < 10 {
 			s.result.Errors = append(s.result.Errors, fmt.Sprintf("%s: %s: %v", began.Format(time.StampMilli), what, err))
 		}
 		s.mu.Unlock()
 		select {
 		case <-time.After(pause):
 		case <-ctx.Done():
+			return
 		}
 	}
 }
@@ -188,6 +226,56 @@ func (s *sender) requests(ctx context.Context, url string) {
 	})
 }
 
+// queries are the results for one name, and for names whose addresses are new.
+type queries struct{ Known, New traffic }
+
+// queryTraffic asks a name server for names below example.test.
+func queryTraffic(ctx context.Context, server string) queries {
+	known, fresh := &sender{}, &sender{}
+	client := dns.Client{Timeout: sendTimeout} // which sends each query once
+	query := func(third, fourth int) error {
+		question := new(dns.Msg).SetQuestion(fmt.Sprintf(nameFormat, third, fourth), dns.TypeA)
+		answer, _, err := client.Exchange(question, server)
+		if err == nil && len(answer.Answer) != 1 {
+			err = fmt.Errorf("answer: %s", answer)
+		}
+		return err
+	}
+	n := 0
+	var all sync.WaitGroup
+	all.Go(func() {
+		known.repeat(ctx, queryPause, "query for a known name", &known.result.Queries, func() error { return query(0, 1) })
+	})
+	all.Go(func() {
+		fresh.repeat(ctx, queryPause, "query for a new name", &fresh.result.Queries, func() error {
+			n++
+			return query(1+n/250, n%250)
+		})
+	})
+	all.Wait()
+	return queries{known.result, fresh.result}
+}
+
+// watchURL asks for a page until the context ends, and returns the times without one, of 100 ms and more.
+func watchURL(ctx context.Context, url string) (gaps []time.Duration) {
+	client := &http.Client{Timeout: time.Second}
+	for last := time.Now(); ctx.Err() == nil; time.Sleep(10 * time.Millisecond) {
+		response, err := client.Get(url)
+		if err != nil {
+			continue
+		}
+		_ = response.Body.Close()
+		if response.StatusCode != http.StatusOK {
+			continue
+		}
+		if gap := time.Since(last); gap >= 100*time.Millisecond {
+			gaps = append(gaps, gap.Round(10*time.Millisecond))
+		}
+		last = time.Now()
+	}
+	return gaps
+}
+
 // pod is a pause container; programs of the test run in its network namespace.
 type pod struct {
 	name, node string
@@ -229,6 +317,9 @@ spec:
 	return p
 }
 
+// host is a node as a place for programs.
+func host(node string) pod { return pod{name: node, node: node, netns: "/proc/1/ns/net"} }
+
 // program is a program of this test that runs in a pod.
 type program struct {
 	cmd   *exec.Cmd
@@ -263,6 +354,15 @@ func (p pod) start(t *testing.T, args ...string) *program {
 	return &program{cmd, stdin, bufio.NewReader(stdout)}
 }
 
+// end ends a program that prints its result, and reads this.
+func (p *program) end(t *testing.T, result any) {
+	t.Helper()
+	_ = p.stdin.Close()
+	if err := json.NewDecoder(p.out).Decode(result); err != nil {
+		t.Fatalf("%s: %v", p.cmd, err)
+	}
+}
+
 // serve starts a server in the pod and waits until it serves.
 func (p pod) serve(t *testing.T) {
 	t.Helper()
@@ -282,13 +382,17 @@ func (p pod) send(t *testing.T, to ...pod) (end func() traffic) {
 	program := p.start(t, args...)
 	return func() (result traffic) {
 		t.Helper()
-		_ = program.stdin.Close()
-		if err := json.NewDecoder(program.out).Decode(&result); err != nil {
-			t.Fatalf("sender in pod %s: %v", p.name, err)
-		}
+		program.end(t, &result)
 		t.Logf("%d lines, %d requests, %d connections; the longest answer took %s\n%s", result.Lines, result.Requests, result.Dials, result.Longest, strings.Join(result.Slow, "\n"))
 		return result
 	}
+}
+
+// reaches fails the test unless lines, requests and connections to the other pod are answered.
+func (p pod) reaches(t *testing.T, other pod) {
+	t.Helper()
+	other.serve(t)
+	p.send(t, other)().lossless(t)
 }
 
 // lossless fails the test if anything was lost, or nothing was sent.

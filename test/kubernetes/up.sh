@@ -71,9 +71,6 @@ control_plane() {
 		--cluster-signing-cert-file="$PKI/ca.crt" --cluster-signing-key-file="$PKI/ca.key" --service-account-private-key-file="$PKI/sa.key"
 }
 
-# The folders that each node has of its own, besides /run.
-FOLDERS="/etc/cni /etc/kubernetes /opt/cni /var/lib/cni /var/lib/kubelet /var/lib/containerd /var/lib/porin /var/log"
-
 node() { # nX
 	local n=$1 root=$RUN/nodes/$1 group folder
 	for folder in $FOLDERS; do
@@ -87,19 +84,7 @@ node() { # nX
 		mkdir "$group/porin-$n"
 		[ ! -e "$group/cpuset.cpus" ] || for file in cpuset.cpus cpuset.mems; do cat "$group/$file" >"$group/porin-$n/$file"; done
 	done
-	ip netns add "k8s-$n"
-	ip -n k8s-switch link add "$n" type veth peer name eth0 netns "k8s-$n"
-	ip -n k8s-switch link set "$n" master br0 up
-	ip -n "k8s-$n" addr add "$(ip4 "$n")/24" dev eth0
-	! dual || ip -n "k8s-$n" addr add "$(ip6 "$n")/64" dev eth0 nodad
-	ip -n "k8s-$n" link set eth0 up
-	ip -n "k8s-$n" route add default via "$SERVER"
-	! dual || ip -n "k8s-$n" -6 route add default via "$NET6:1"
-	# The first process joins the node's cgroup of version 2, then its network namespace, and makes the others.
-	spawn "unshare.$n" sh -c 'echo $$ >"/sys/fs/cgroup/unified/porin-'"$n"'/cgroup.procs"; exec "$@"' sh nsenter --net="/run/netns/k8s-$n" \
-		unshare --mount --uts --ipc --pid --fork --kill-child --mount-proc --propagation private "$here/node-init.sh" "$n" "$root" $FOLDERS
-	child "unshare.$n" "$n"
-	wait_for 10 "the mounts of $n" in_node "$n" test -e /run/ready
+	power_on "$n"
 
 	local d=$root/etc/kubernetes
 	cert "kubelet-$n" "/O=system:nodes/CN=system:node:$n"
