@@ -57,7 +57,7 @@ help:
 	@echo "make manifest  deploy/porin.yaml from deploy/chart"
 	@echo "make graph     docs/graph.svg of the agent's modules (graphviz)"
 	@echo "make ipam-plugins  the reference plugins of the tests, in bin/plugins: IPAM, and portmap"
-	@echo "make libcni    the small container runtimes of the tests, in bin/libcni"
+	@echo "make libcni    programs that call plugins as container runtimes do, in bin/libcni"
 	@echo "make kube-apiserver  the API server of the tests, once a machine: minutes"
 	@echo "make versions  the earlier versions of the tests of upgrades, from the repository's history, in bin/versions"
 	@echo "make clean     removes bin/"
@@ -97,7 +97,7 @@ lint:
 	$(GO) run ./test/words
 	cd deploy/image && $(GO) vet .
 	cd test/bench && $(GO) vet ./...
-	cd test/libcni && $(GO) vet -tags libcni12 . && $(GO) vet -modfile=v1.1.2.mod .
+	cd test/libcni && $(GO) vet . && $(GO) vet -tags crio . && $(GO) vet -modfile=containerd-1.7.mod .
 
 # The reference plugins that the tests delegate addresses to, and portmap that they chain, each with the dependencies that their own module pins.
 ipam-plugins:
@@ -106,12 +106,12 @@ ipam-plugins:
 	cd "$$(cd test/bench && $(GO) list -m -f '{{.Dir}}' github.com/containernetworking/plugins)" && \
 		$(GO) build -ldflags "-s -w" -o $(BIN)/plugins/ ./plugins/ipam/host-local ./plugins/ipam/static ./plugins/meta/portmap
 
-# A small container runtime with each of the versions of libcni that real ones have.
+# What calls the plugins in containerd 1.7 and 2 and in CRI-O.
 libcni:
 	mkdir -p $(BIN)/libcni
-	cd test/libcni && $(GO) build -ldflags "-s -w" -modfile=v1.1.2.mod -o $(BIN)/libcni/1.1.2 .
-	cd test/libcni && $(GO) build -ldflags "-s -w" -modfile=v1.2.3.mod -tags libcni12 -o $(BIN)/libcni/1.2.3 .
-	cd test/libcni && $(GO) build -ldflags "-s -w" -tags libcni12 -o $(BIN)/libcni/1.3.1 .
+	cd test/libcni && $(GO) build -ldflags "-s -w" -modfile=containerd-1.7.mod -o $(BIN)/libcni/containerd-1.7 .
+	cd test/libcni && $(GO) build -ldflags "-s -w" -o $(BIN)/libcni/containerd-2 .
+	cd test/libcni && $(GO) build -ldflags "-s -w" -tags crio -o $(BIN)/libcni/cri-o .
 
 kube-apiserver: $(PORIN_KUBE_APISERVER)
 

@@ -10,28 +10,21 @@ import (
 // envLibCNI names a folder with the programs of test/libcni, as make libcni has it.
 const envLibCNI = "PORIN_LIBCNI_DIR"
 
-// LibCNIVersions are the versions of libcni that test/libcni is built with, the newest last.
-var LibCNIVersions = []string{"1.1.2", "1.2.3", "1.3.1"}
+// libcniFlags build the programs of test/libcni.
+var libcniFlags = map[string]string{"containerd-1.7": "-modfile=containerd-1.7.mod", "containerd-2": "-tags=", "cri-o": "-tags=crio"}
 
-// LibCNI returns the program of test/libcni with a version of libcni: the one that PORIN_LIBCNI_DIR has, or else one that is
-// built from what the module cache has.
-func LibCNI(t testing.TB, version string) string {
+// LibCNI returns the program of test/libcni that calls plugins as a runtime does. It builds the program from the module cache
+// unless PORIN_LIBCNI_DIR has it.
+func LibCNI(t testing.TB, runtime string) string {
 	t.Helper()
 	if dir := os.Getenv(envLibCNI); dir != "" {
-		return filepath.Join(dir, version)
+		return filepath.Join(dir, runtime)
 	}
-	binary := filepath.Join(t.TempDir(), version)
-	flags := []string{"build", "-trimpath", "-o", binary}
-	if version != LibCNIVersions[len(LibCNIVersions)-1] { // which go.mod has
-		flags = append(flags, "-modfile=v"+version+".mod")
-	}
-	if version != "1.1.2" { // which has neither STATUS nor GC
-		flags = append(flags, "-tags=libcni12")
-	}
-	build := exec.Command("go", append(flags, ".")...)
+	binary := filepath.Join(t.TempDir(), runtime)
+	build := exec.Command("go", "build", "-trimpath", "-o", binary, libcniFlags[runtime], ".")
 	build.Dir, build.Env = filepath.Join(moduleRoot(), "test", "libcni"), append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := build.CombinedOutput(); err != nil {
-		t.Fatalf("build test/libcni with libcni %s: %v\n%s\nThere is no way out of the namespaces of the tests: set %s", version, err, out, envLibCNI)
+		t.Fatalf("build test/libcni for %s: %v\n%s\nThere is no way out of the namespaces of the tests: set %s", runtime, err, out, envLibCNI)
 	}
 	return binary
 }

@@ -3,6 +3,8 @@ package e2e
 import (
 	"bytes"
 	"encoding/json"
+	"fmt"
+	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
@@ -11,37 +13,63 @@ import (
 	"porin.dev/porin/internal/testutil"
 )
 
-// TestRuntimesWithOtherLibCNI runs the configuration that the agent writes with the libraries of several runtimes:
-// containerd 1.6 and 1.7 have libcni 1.1 and refuse a result of version 1.1.0.
-func TestRuntimesWithOtherLibCNI(t *testing.T) {
+// TestRuntimes attaches a container by the configuration that the agent writes, with the libraries and calls of each runtime.
+func TestRuntimes(t *testing.T) {
 	node := testutil.NewNode(t)
 	list := filepath.Join(node.Dir, "net.d", "05-porin.conflist")
 	r := rigOn(t, node, "--cni-conf-path="+list)
 	loadList(t, list)
-	for _, row := range []struct{ library, version, calls string }{
-		{"1.1.2", "1.0.0", "ADD CHECK CHECK DEL DEL"},
-		{"1.2.3", "1.1.0", "ADD CHECK STATUS GC CHECK DEL DEL"},
-		{"1.3.1", "1.1.0", "ADD CHECK STATUS GC CHECK DEL DEL"},
-	} {
-		t.Run(row.library, func(t *testing.T) {
-			container := testutil.NewContainer(t)
-			var stdout, stderr bytes.Buffer
-			cmd := exec.Command(testutil.LibCNI(t, row.library), "-list="+list, "-plugins="+testutil.Build(t),
-				"-cache="+t.TempDir(), "-id="+container.ID, "-netns="+container.Path())
-			cmd.Stdout, cmd.Stderr = &stdout, &stderr
-			must(t, node.Do(cmd.Start))
-			if err := cmd.Wait(); err != nil {
-				t.Fatalf("%v: %s", err, stderr.String())
-			}
-			var report struct {
-				Version    string
-				IPs, Calls []string
-			}
-			must(t, json.Unmarshal(stdout.Bytes(), &report))
+	runtimes := []struct{ name, version, calls string }{
+		{"containerd-1.7", "1.0.0", "STATUS ADD DEL DEL"}, // its libcni refuses a result of version 1.1.0
+		{"containerd-2", "1.1.0", "STATUS ADD DEL DEL"},
+		{"cri-o", "1.1.0", "STATUS GC ADD CHECK GC DEL DEL"},
+	}
+	for _, row := range runtimes {
+		t.Run(row.name, func(t *testing.T) {
+			report, err := r.runtime(t, row.name, "STATUS", "GC", "ADD", "CHECK", "GC", "DEL", "DEL")
+			must(t, err)
 			if calls := strings.Join(report.Calls, " "); report.Version != row.version || calls != row.calls || len(report.IPs) != 2 {
 				t.Errorf("version %s, calls %q, addresses %v, want %s, %q and two addresses", report.Version, calls, report.IPs, row.version, row.calls)
 			}
 			r.nothingLeft()
 		})
 	}
+
+	r.agent.Stop(t)
+	for _, row := range runtimes {
+		if _, err := r.runtime(t, row.name, "STATUS"); err != nil {
+			t.Errorf("%s: STATUS right after the agent stopped: %v", row.name, err)
+		}
+	}
+	must(t, os.Remove(filepath.Join(node.StateDir, "heartbeat")))
+	for _, row := range runtimes {
+		_, err := r.runtime(t, row.name, "STATUS")
+		switch {
+		case row.name == "containerd-1.7": // asks whether there is a configuration, and not the plugin
+			must(t, err)
+		case err == nil || !strings.Contains(err.Error(), "no porin-agent has run on this node"):
+			t.Errorf("%s: STATUS without an agent: %v", row.name, err)
+		}
+	}
+}
+
+type runtimeReport struct {
+	Version    string
+	IPs, Calls []string
+}
+
+// runtime makes calls for a new container. The libraries keep results in /var/lib/cni.
+func (r *rig) runtime(t *testing.T, name string, calls ...string) (report runtimeReport, err error) {
+	t.Helper()
+	container := testutil.NewContainer(t)
+	args := []string{"-m", "sh", "-c", `mount -t tmpfs none /var/lib && exec "$@"`, "sh", testutil.LibCNI(t, name), "-conf=" + filepath.Join(r.node.Dir, "net.d"),
+		"-plugins=" + testutil.Build(t), "-id=" + container.ID, "-netns=" + container.Path()}
+	var stdout, stderr bytes.Buffer
+	cmd := exec.Command("unshare", append(args, calls...)...)
+	cmd.Stdout, cmd.Stderr = &stdout, &stderr
+	must(t, r.node.Do(cmd.Start))
+	if err := cmd.Wait(); err != nil {
+		return report, fmt.Errorf("%w: %s", err, stderr.String())
+	}
+	return report, json.Unmarshal(stdout.Bytes(), &report)
 }

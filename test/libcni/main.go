@@ -1,6 +1,6 @@
-// Command libcni is a container runtime as small as it can be, built with several versions of libcni: it loads a
-// configuration list from a file and calls the plugins for one container. The libraries of real runtimes accept and choose
-// different versions of the specification: containerd 1.6 and 1.7 have libcni 1.1, which knows none after 1.0.0.
+// Command libcni is the part of a container runtime that calls the plugins. It does so as containerd, by its library go-cni, or
+// with the build tag crio as CRI-O. It is built with the versions that releases of both have. It reads the first configuration of
+// a folder and makes the calls that its arguments name for one container. It skips calls that the runtime never makes.
 package main
 
 import (
@@ -9,78 +9,59 @@ import (
 	"flag"
 	"fmt"
 	"os"
-
-	"github.com/containernetworking/cni/libcni"
-	types100 "github.com/containernetworking/cni/pkg/types/100"
 )
 
 // report is what the program prints when all calls have succeeded.
 type report struct {
-	Version string   `json:"version"` // of the specification, as the list was loaded
+	Version string   `json:"version"` // of the specification, as the configuration was loaded
 	IPs     []string `json:"ips"`     // as ADD has returned them
 	Calls   []string `json:"calls"`
 }
 
+// runtime is one container and its network.
+type runtime struct {
+	folder, plugins string
+	id, netns       string
+	report          report
+}
+
+// podOf has the arguments that both runtimes pass for a pod.
+func podOf(id string) map[string]string {
+	return map[string]string{
+		"K8S_POD_NAMESPACE": "shop", "K8S_POD_NAME": "web", "K8S_POD_INFRA_CONTAINER_ID": id, "K8S_POD_UID": "5c5bf2ae-7e2c-4b0d-9d5c-2f4ab2f4a3c1",
+	}
+}
+
 func main() {
-	r := &runtime{attachment: &libcni.RuntimeConf{IfName: "eth0"}}
-	file := flag.String("list", "", "configuration list")
-	plugins := flag.String("plugins", "", "folder of the plugins")
-	cache := flag.String("cache", "", "folder of the library's cache")
-	flag.StringVar(&r.attachment.ContainerID, "id", "", "container ID")
-	flag.StringVar(&r.attachment.NetNS, "netns", "", "network namespace of the container")
+	r := &runtime{}
+	flag.StringVar(&r.folder, "conf", "", "folder of the configurations")
+	flag.StringVar(&r.plugins, "plugins", "", "folder of the plugins")
+	flag.StringVar(&r.id, "id", "", "container ID")
+	flag.StringVar(&r.netns, "netns", "", "network namespace of the container")
 	flag.Parse()
-	r.conf = libcni.NewCNIConfigWithCacheDir([]string{*plugins}, *cache, nil)
-	if err := r.run(*file); err != nil {
+	if err := r.run(context.Background(), flag.Args()); err != nil {
 		fmt.Fprintln(os.Stderr, "libcni:", err)
 		os.Exit(1)
 	}
 }
 
-// runtime is one container and its network.
-type runtime struct {
-	conf       *libcni.CNIConfig
-	list       *libcni.NetworkConfigList
-	attachment *libcni.RuntimeConf
-	report     report
-}
-
-func (r *runtime) run(file string) (err error) {
-	if r.list, err = libcni.ConfListFromFile(file); err != nil {
+func (r *runtime) run(ctx context.Context, names []string) error {
+	calls, err := r.load(ctx)
+	if err != nil {
 		return err
 	}
-	r.report.Version = r.list.CNIVersion
-	ctx := context.Background()
-	check := func(ctx context.Context) error { return r.conf.CheckNetworkList(ctx, r.list, r.attachment) }
-	del := func(ctx context.Context) error { return r.conf.DelNetworkList(ctx, r.list, r.attachment) }
-	for _, c := range []call{{"ADD", r.add}, {"CHECK", check}, r.status(), r.gc(), {"CHECK", check}, {"DEL", del}, {"DEL", del}} {
-		if c.do == nil {
-			continue // the library does not have it
+	for _, name := range names {
+		call := calls[name]
+		if call == nil {
+			continue
 		}
-		if err := c.do(ctx); err != nil {
-			return fmt.Errorf("%s: %w", c.name, err)
+		if err := call(ctx); err != nil {
+			return fmt.Errorf("%s: %w", name, err)
 		}
-		r.report.Calls = append(r.report.Calls, c.name)
+		r.report.Calls = append(r.report.Calls, name)
 	}
 	return json.NewEncoder(os.Stdout).Encode(r.report)
 }
 
-type call struct {
-	name string
-	do   func(context.Context) error
-}
-
-// add converts the result as runtimes do, which read one version only.
-func (r *runtime) add(ctx context.Context) error {
-	result, err := r.conf.AddNetworkList(ctx, r.list, r.attachment)
-	if err != nil {
-		return err
-	}
-	got, err := types100.NewResultFromResult(result)
-	if err != nil {
-		return err
-	}
-	for _, ip := range got.IPs {
-		r.report.IPs = append(r.report.IPs, ip.Address.IP.String())
-	}
-	return nil
-}
+// calls has the calls of a runtime, by their commands.
+type calls map[string]func(context.Context) error

@@ -1,5 +1,0 @@
-module porin.dev/porin/test/libcni
-
-go 1.26.0
-
-require github.com/containernetworking/cni v1.2.3
