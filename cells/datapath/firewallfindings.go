@@ -39,7 +39,7 @@ func (d *Datapath) firewallFindings() ([]doctor.Finding, error) {
 }
 
 // unanswered counts the connections that endpoints have opened through the node's stack to other addresses than the node's own, where their egress policy
-// allows these. It is 0 if one of them is answered.
+// allows these. It is 0 if one of them is answered. Pings do not count: ufw accepts them and drops all else.
 func (d *Datapath) unanswered() (count int, err error) {
 	addrs, err := nl.Dump(func() ([]netlink.Addr, error) { return d.links.handle.AddrList(nil, netlink.FAMILY_ALL) })
 	if err != nil {
@@ -54,7 +54,7 @@ func (d *Datapath) unanswered() (count int, err error) {
 		return eachEntry(m.Connections, func(key abi.ConnectionKey, values []abi.Connection) {
 			c := values[0]
 			switch {
-			case c.Path != abi.PathStack || c.State&abi.StateOpenedHere == 0 || own[key.Remote]:
+			case c.Path != abi.PathStack || c.State&abi.StateOpenedHere == 0 || own[key.Remote] || model.Protocol(key.Protocol).IsICMP():
 			case c.State&abi.StateReplied != 0:
 				answered = true
 			default:
