@@ -231,12 +231,13 @@ func (p *Pods) running() (keys []watch.Key) {
 	return keys
 }
 
-// Waiting returns the pods whose containers have not started for longer than d, sorted, as namespace/name.
+// Waiting returns the pods without an endpoint that have waited for longer than d for their containers, sorted, as namespace/name.
 func (p *Pods) Waiting(d time.Duration) (pods []string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for key, pod := range p.pods {
-		if !pod.OfNode && !pod.Waits.IsZero() && time.Since(pod.Waits) > d {
+		_, attached := p.attached[pod.UID]
+		if !attached && !pod.OfNode && !pod.Waits.IsZero() && time.Since(pod.Waits) > d {
 			pods = append(pods, key.String())
 		}
 	}

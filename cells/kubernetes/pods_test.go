@@ -283,6 +283,29 @@ func TestNamespacePool(t *testing.T) {
 	check("annotation", "blue")
 }
 
+// TestWaiting: an attached pod does not wait for the container runtime, but for its image or its init containers.
+func TestWaiting(t *testing.T) {
+	read, _ := asked(nil, errors.New("not asked for"))
+	pods := newPods(&Namespaces{}, known, read)
+	began := metav1.NewTime(time.Now().Add(-time.Hour))
+	for name, change := range map[string]func(*corev1.Pod){
+		"waits":    func(*corev1.Pod) {},
+		"new":      func(p *corev1.Pod) { now := metav1.Now(); p.Status.StartTime = &now },
+		"of-node":  func(p *corev1.Pod) { p.Spec.HostNetwork = true },
+		"runs":     func(p *corev1.Pod) { p.Status.Phase = corev1.PodRunning },
+		"attached": func(*corev1.Pod) {},
+	} {
+		pod := podObject(types.UID(name), "web")
+		pod.Name, pod.Status.Phase, pod.Status.StartTime = name, corev1.PodPending, &began
+		change(pod)
+		pods.tell(pod)
+	}
+	listener{pods}.EndpointRestored(endpoint.Endpoint{Spec: endpoint.Spec{Pod: endpoint.Pod{Namespace: "shop", Name: "attached", UID: "attached"}}, Metadata: "{}"})
+	if diff := cmp.Diff([]string{"shop/waits"}, pods.Waiting(time.Minute)); diff != "" {
+		t.Errorf("waiting pods (-want +got):\n%s", diff)
+	}
+}
+
 // TestUnattached: pods that run with a network of their own, and that have no endpoint.
 func TestUnattached(t *testing.T) {
 	read, _ := asked(nil, errors.New("not asked for"))
