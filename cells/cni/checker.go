@@ -65,12 +65,12 @@ func (c *checker) Examine(_ context.Context, only string) (findings []doctor.Fin
 	if _, err := os.Stat(c.path); err != nil {
 		return nil, nil // the agent is about to write it
 	}
-	first, err := firstConf(filepath.Dir(c.path))
+	files, err := libcni.ConfFiles(filepath.Dir(c.path), []string{".conf", ".conflist", ".json"}) // by name, as containerd and CRI-O read them
 	if err != nil {
 		return nil, err
 	}
-	if first != c.path {
-		findings = append(findings, doctor.Finding{Kind: confShadowed, Subject: first, Detail: "it sorts before " + c.path})
+	if len(files) > 0 && filepath.Base(files[0]) != filepath.Base(c.path) {
+		findings = append(findings, doctor.Finding{Kind: confShadowed, Subject: files[0], Detail: "it sorts before " + c.path})
 	}
 	if c.waiting == nil || c.calls.seen.Load() {
 		return findings, nil
@@ -81,30 +81,4 @@ func (c *checker) Examine(_ context.Context, only string) (findings []doctor.Fin
 		})
 	}
 	return findings, nil
-}
-
-// firstConf is the configuration that containerd and CRI-O use: the first one of all that they can read, by name.
-func firstConf(dir string) (string, error) {
-	files, err := libcni.ConfFiles(dir, []string{".conf", ".conflist", ".json"})
-	if err != nil {
-		return "", err
-	}
-	for _, path := range files {
-		if isConf(path) {
-			return path, nil
-		}
-	}
-	return "", nil
-}
-
-func isConf(path string) bool {
-	if strings.HasSuffix(path, ".conflist") {
-		_, err := libcni.ConfListFromFile(path)
-		return err == nil
-	}
-	text, err := os.ReadFile(path)
-	if err == nil {
-		_, err = libcni.NetworkPluginConfFromBytes(text)
-	}
-	return err == nil
 }

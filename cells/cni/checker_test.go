@@ -17,7 +17,8 @@ func TestCheckerConfigurations(t *testing.T) {
 		"alone":                     {nil, ""},
 		"another one after it":      {map[string]string{"10-other.conflist": list}, ""},
 		"another one before it":     {map[string]string{"00-other.conflist": list}, "00-other.conflist"},
-		"one that runtimes skip":    {map[string]string{"00-other.conflist": "{", "01-other.conf.bak": list}, ""},
+		"a broken one before it":    {map[string]string{"00-other.conflist": "{"}, "00-other.conflist"}, // containerd reads nothing after it
+		"files of other kinds":      {map[string]string{"00-other.conf.bak": list, "01-notes": list}, ""},
 		"a single plugin before it": {map[string]string{"04-other.conf": `{"cniVersion":"1.0.0","name":"other","type":"bridge"}`}, "04-other.conf"},
 	} {
 		dir := t.TempDir()
