@@ -21,26 +21,14 @@ func MakeWritable() error {
 	if stat.Flags&unix.ST_RDONLY == 0 {
 		return nil
 	}
-	err := unix.Mount("", path, "", unix.MS_REMOUNT|unix.MS_BIND|keptFlags(stat.Flags), "")
+	kept := uintptr(stat.Flags) & (unix.MS_NOSUID | unix.MS_NODEV | unix.MS_NOEXEC) // statfs and mount have the same values, and a remount keeps atime
+	err := unix.Mount("", path, "", unix.MS_REMOUNT|unix.MS_BIND|kept, "")
+	if err == nil {
+		return nil
+	}
+	err = fmt.Errorf("remount %s, which is read-only, to write sysctls of the node: %w", path, err)
 	if errors.Is(err, unix.EPERM) || errors.Is(err, unix.EACCES) {
-		return fmt.Errorf("remount %s, which is read-only, to write sysctls of the node: %w; a container needs the capability SYS_ADMIN, and the AppArmor profile Unconfined", path, err)
+		return fmt.Errorf("%w; a container needs the capability SYS_ADMIN, and the AppArmor profile Unconfined", err)
 	}
-	if err != nil {
-		return fmt.Errorf("remount %s, which is read-only, to write sysctls of the node: %w", path, err)
-	}
-	return nil
-}
-
-// keptFlags are the mount's other flags. A remount replaces all of them, and kernels refuse to drop some.
-func keptFlags(statfs int64) uintptr {
-	var flags uintptr
-	for is, mount := range map[int64]uintptr{
-		unix.ST_NOSUID: unix.MS_NOSUID, unix.ST_NODEV: unix.MS_NODEV, unix.ST_NOEXEC: unix.MS_NOEXEC,
-		unix.ST_NOATIME: unix.MS_NOATIME, unix.ST_NODIRATIME: unix.MS_NODIRATIME, unix.ST_RELATIME: unix.MS_RELATIME,
-	} {
-		if statfs&is != 0 {
-			flags |= mount
-		}
-	}
-	return flags
+	return err
 }
