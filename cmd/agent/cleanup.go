@@ -26,13 +26,14 @@ func (o *cleanupOptions) flags(fs *pflag.FlagSet) {
 	fs.BoolVar(&o.wait, "wait", false, "try again every 10 s, and stay after the success until SIGTERM")
 }
 
-// validateCleanup checks what says where Porin is. The rest of the configuration does not matter.
+// validateCleanup checks the settings that say where Porin is. The others do not matter.
 func (c Config) validateCleanup() error {
 	errs := []error{c.Server.Validate(), c.EndpointManager.Validate(), c.Delegate.Validate(), c.Datapath.Validate(), c.Proxy.Validate(), c.Supervisor.Validate()}
-	for name, path := range map[string]string{"store-dir": c.Store.Dir, "cni-conf-path": c.CNIConfPath} {
-		if !filepath.IsAbs(path) && (path != "" || name == "store-dir") {
-			errs = append(errs, fmt.Errorf("%s %q: want an absolute path", name, path))
-		}
+	if !filepath.IsAbs(c.Store.Dir) {
+		errs = append(errs, fmt.Errorf("store-dir %q: want an absolute path", c.Store.Dir))
+	}
+	if c.CNIConfPath != "" && !filepath.IsAbs(c.CNIConfPath) {
+		errs = append(errs, fmt.Errorf("cni-conf-path %q: want an absolute path", c.CNIConfPath))
 	}
 	return errors.Join(errs...)
 }

@@ -55,28 +55,25 @@ func run(ctx context.Context, args []string, stdout io.Writer) error {
 	cfg := DefaultConfig()
 	fs := pflag.NewFlagSet("porin-agent", pflag.ContinueOnError)
 	fs.SortFlags = false
+	fs.Usage = func() { fmt.Fprint(stdout, usage, fs.FlagUsages()) }
+	file := fs.String("config", "", "YAML `file` of the other flags' names")
 	cfg.Flags(fs)
-	line := pflag.NewFlagSet(fs.Name(), pflag.ContinueOnError) // of the command line, which has more than environment and file
-	line.SortFlags = false
-	line.Usage = func() { fmt.Fprint(stdout, usage, line.FlagUsages()) }
-	file := line.String("config", "", "YAML `file` of the other flags' names")
 	var options cleanupOptions
 	if len(args) > 0 && args[0] == "cleanup" {
-		options.flags(line)
+		options.flags(fs)
 	}
-	line.AddFlagSet(fs)
-	if err := line.Parse(args); err != nil {
+	if err := fs.Parse(args); err != nil {
 		if errors.Is(err, pflag.ErrHelp) {
 			return nil
 		}
 		return fmt.Errorf("%w (see porin-agent --help)", err)
 	}
-	command := line.Arg(0)
+	command := fs.Arg(0)
 	if command == "version" {
 		_, err := fmt.Fprintln(stdout, version.Of())
 		return err
 	}
-	if line.NArg() > 1 || !slices.Contains([]string{"", "graph", "cleanup"}, command) {
+	if fs.NArg() > 1 || !slices.Contains([]string{"", "graph", "cleanup"}, command) {
 		return fmt.Errorf("unknown command %q (see porin-agent --help)", command)
 	}
 	if command == "graph" {
