@@ -177,7 +177,7 @@ func TestRender(t *testing.T) {
 		{"agent: {extraConfig: {monitor-flows: 1000000, policy-audit: true, masquerade-exclude: [10.0.0.0/8]}}", []string{"monitor-flows: 1000000\n", "policy-audit: true"}, nil},
 		{"cniConfDir: /var/lib/cni", []string{"cni-conf-path: /var/lib/cni/05-porin.conflist", "path: /var/lib/cni", "mountPath: /var/lib/cni"}, []string{"/etc/cni"}},
 		{"cleanup: {enabled: true}\ncniBinDir: /var/lib/bin\ncniConfDir: /var/lib/cni", []string{"DaemonSet porin-cleanup", "ServiceAccount porin-agent", "name: porin-agent",
-			"args: [cleanup, --wait, --config=/etc/porin/agent.yaml, --cni-bin-dirs=/var/lib/bin, --cni-host-root=]", "mountPath: /var/lib/bin", "mountPath: /var/lib/cni", "CustomResourceDefinition porinnodes.porin.dev"},
+			"args: [cleanup, --wait, --config=/etc/porin/agent.yaml, --cni-bin-dirs=/var/lib/bin]", "mountPath: /var/lib/bin", "mountPath: /var/lib/cni", "CustomResourceDefinition porinnodes.porin.dev"},
 			[]string{"DaemonSet porin-agent", "DaemonSet porin-proxy", "CronJob porin-node-gc"}},
 		{"imagePullSecrets: [{name: registry}]", []string{"- name: registry"}, nil},
 	} {

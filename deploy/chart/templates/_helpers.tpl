@@ -18,3 +18,29 @@ health-address: 127.0.0.1:{{ int .Values.health.port }}
 metrics-address: {{ quote .Values.metrics.address }}
 log-level: {{ .Values.logLevel }}
 {{- end }}
+
+{{/* The part of the pod's spec that all DaemonSets have. */}}
+{{- define "porin.pod" -}}
+hostNetwork: true
+# There is no network for a DNS server of the cluster before the agent runs.
+dnsPolicy: Default
+enableServiceLinks: false
+priorityClassName: system-node-critical
+nodeSelector:
+  kubernetes.io/os: linux
+tolerations:
+  - operator: Exists
+{{- with .Values.imagePullSecrets }}
+imagePullSecrets:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+securityContext:
+  seccompProfile:
+    type: RuntimeDefault
+  # The runtime's profile denies mounts, and writes to /proc/sys and to the BPF file system.
+  appArmorProfile:
+    type: Unconfined
+  # The type of containers may not write to folders of the node.
+  seLinuxOptions:
+    type: spc_t
+{{- end }}
