@@ -44,7 +44,7 @@ const (
 // Nodes returns the names of the other nodes that the agent knows.
 type Nodes func() []string
 
-// event is what the API is to tell about an object. Two events with the same key are one Event.
+// event becomes an Event about an object. Two events with the same object, reason and key become one Event.
 type event struct {
 	about           corev1.ObjectReference
 	reason, message string
@@ -148,14 +148,15 @@ func (e *eventWriter) round(ctx context.Context) (failed error) {
 	return failed
 }
 
+// missing has the Node's events first: they say why the ADDs of many pods fail.
 func (e *eventWriter) missing() (all []event) {
-	all = e.pods()
 	if uid := e.nodeUID(); uid != "" {
 		about := corev1.ObjectReference{APIVersion: "v1", Kind: "Node", Name: e.node, UID: types.UID(uid)}
 		for _, f := range e.findings() {
-			all = append(all, event{about: about, reason: camelCase(f.Kind), message: f.Subject + ": " + f.Detail, key: f.Kind})
+			all = append(all, event{about: about, reason: reasonOfKind(f.Kind), message: f.Subject + ": " + f.Detail, key: f.Kind})
 		}
 	}
+	all = append(all, e.pods()...)
 	others := e.others()
 	for _, f := range e.policies() {
 		if f.UID != "" && e.writes(f, others) {
@@ -214,8 +215,8 @@ func (e *eventWriter) object(of event) *corev1.Event {
 	return object
 }
 
-// camelCase is the reason of a kind of findings: "endpoint-held" is EndpointHeld.
-func camelCase(kind string) (reason string) {
+// reasonOfKind is the reason of a kind of findings: "endpoint-held" is EndpointHeld.
+func reasonOfKind(kind string) (reason string) {
 	for word := range strings.SplitSeq(kind, "-") {
 		reason += strings.ToUpper(word[:1]) + word[1:]
 	}

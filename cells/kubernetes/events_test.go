@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"testing"
 
@@ -15,6 +16,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 
 	"porin.dev/porin/cells/doctor"
 	"porin.dev/porin/cells/endpoint"
@@ -203,6 +205,26 @@ func TestPodAndNodeEvents(t *testing.T) {
 	want := map[string]string{"Pod u1 in shop": "AttachFailed: phase ipam: no free address", "Node node-uid in default": "EndpointHeld: c1:eth0: no link"}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff)
+	}
+}
+
+// TestNodeEventBeforePods: the Event about the Node, which says why ADDs fail, does not wait for those about many pods.
+func TestNodeEventBeforePods(t *testing.T) {
+	_, newEvents, events := eventServer(t)
+	e := newEvents("a", nil, &[]policy.Fault{})
+	e.findings = func() []doctor.Finding { return []doctor.Finding{{Kind: "resource-runs-out"}} }
+	e.pods = func() (pods []event) {
+		for i := range maxFailedPods {
+			pods = append(pods, event{about: corev1.ObjectReference{Kind: "Pod", Namespace: "shop", UID: types.UID(fmt.Sprint(i))}, reason: reasonAttach})
+		}
+		return pods
+	}
+	if err := e.round(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	all := events()
+	if !slices.ContainsFunc(all, func(event corev1.Event) bool { return event.Reason == "ResourceRunsOut" }) {
+		t.Errorf("none of %d Events is about the Node", len(all))
 	}
 }
 
