@@ -167,8 +167,8 @@ e2e-kubernetes: kubernetes
 	@$(GO) test -c -o $(BIN)/kubernetes.test ./test/kubernetes
 	@$(MAKE) --no-print-directory versions helm
 	@PORIN_KUBERNETES_DIR=$(PORIN_KUBERNETES_DIR) PORIN_IMAGE=$(BIN)/porin-image.tar PORIN_HELM=$(BIN)/helm \
-		PORIN_EARLIER=$(BIN)/versions/$$(sed -n 's/ .*chart$$//p' test/e2e/testdata/versions) FULL=$(FULL) ALL_PROXY='$(PROXY)' ALL_IPFAMILY='$(IPFAMILY)' \
-		ALL_NODES='$(if $(filter command environment,$(firstword $(origin NODES))),$(NODES))' test/kubernetes/run.sh $(BIN)/kubernetes.test '$(RUN)'
+		PORIN_EARLIER=$(BIN)/versions/$$(sed -n 's/ .*chart$$//p' test/e2e/testdata/versions) FULL=$(FULL) \
+		ONLY_NODES='$(NODES)' ONLY_PROXY='$(PROXY)' ONLY_IPFAMILY='$(IPFAMILY)' test/kubernetes/run.sh $(BIN)/kubernetes.test '$(RUN)'
 
 # In clusters of one node, one after the other.
 bench-kubernetes:
@@ -215,12 +215,11 @@ bench: build
 	cd test/bench && $(GO) test -c -o $(BIN)/bench.test .
 	cd test/bench && HEAVY=1 PORIN_BIN_DIR=$(BIN) PORIN_PLUGIN_DIR=$(BIN)/plugins PORIN_BASELINE_DIR=$(abspath $(BASELINE)) $(BIN)/bench.test -test.run '^TestBench$$/$(ONLY)' -test.timeout 30m
 
-NODES ?= 1000
 PODS  ?= 50
 scale: build
 	@test "$$(id -u)" = 0 || { echo "make scale: a node is a network namespace, and making one needs root: sudo make scale"; exit 1; }
 	@$(GO) test -c -o $(BIN)/remote.test ./test/scale/remote
-	@cd test/scale/remote && HEAVY=1 PORIN_BIN_DIR=$(BIN) $(BIN)/remote.test -test.timeout 30m -test.run '^TestConverge$$' -measure -nodes $(NODES) -pods $(PODS)
+	@cd test/scale/remote && HEAVY=1 PORIN_BIN_DIR=$(BIN) $(BIN)/remote.test -test.timeout 30m -test.run '^TestConverge$$' -measure -nodes $(or $(NODES),1000) -pods $(PODS)
 
 model:
 	FULL=1 $(GO) test -count=1 -timeout 15m ./cells/ipam/multipool/model

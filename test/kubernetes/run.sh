@@ -11,10 +11,10 @@ pairs='1 iptables ipv4
 1 nftables dual
 3 iptables dual
 3 nftables ipv4'
-for nodes in ${ALL_NODES:-1 3}; do
-	for proxy in ${ALL_PROXY:-iptables nftables}; do
-		for family in ${ALL_IPFAMILY:-ipv4 dual}; do
-			[ -n "${FULL:-}${ALL_NODES:-}${ALL_PROXY:-}${ALL_IPFAMILY:-}" ] || grep -qx "$nodes $proxy $family" <<<"$pairs" || continue
+for nodes in ${ONLY_NODES:-1 3}; do
+	for proxy in ${ONLY_PROXY:-iptables nftables}; do
+		for family in ${ONLY_IPFAMILY:-ipv4 dual}; do
+			[ -n "${FULL:-}${ONLY_NODES:-}${ONLY_PROXY:-}${ONLY_IPFAMILY:-}" ] || grep -qx "$nodes $proxy $family" <<<"$pairs" || continue
 			name="$nodes nodes, $proxy, $family" began=$SECONDS verdict=passed
 			echo "== $name"
 			NODES=$nodes PROXY=$proxy IPFAMILY=$family "$1" -test.v -test.timeout 30m -test.run "$2" || verdict=FAILED status=1
