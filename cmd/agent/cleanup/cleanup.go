@@ -50,25 +50,20 @@ func Clean(ctx context.Context, cfg Config, out io.Writer) error {
 	}
 	defer handle.Close()
 	c := &cleaner{cfg: cfg, out: out, handle: handle}
-	_, statErr := os.Lstat(filepath.Dir(cfg.Server.Socket))
-	lock, err := server.NewSocketLock(cfg.Server)
-	if err == nil {
-		err = lock.Acquire(ctx)
-	}
+	unlock, err := c.lock(ctx)
 	if err != nil {
-		return fmt.Errorf("no agent may run: %w", err)
+		return err
 	}
-	cleanErr := c.clean()
-	errs := []error{cleanErr, lock.Release()}
-	if errors.Is(statErr, fs.ErrNotExist) { // Acquire has made it
-		_ = os.Remove(filepath.Dir(cfg.Server.Socket))
+	if err := c.checkPods(); err != nil {
+		return errors.Join(err, unlock())
 	}
-	if _, refused := errors.AsType[refusal](cleanErr); !refused {
-		for _, dir := range []string{cfg.EndpointManager.StateDir, cfg.StoreDir} {
-			errs = append(errs, c.removeFolder(dir))
-		}
-	}
-	if err := errors.Join(errs...); err != nil {
+	// The order: no further pods; what pods use; what depends on neither; the files that refusals need; folders.
+	err = errors.Join(
+		c.removeCNIConf(), c.removePlugins(), c.removeLinks(), c.removeProxyPath(), c.removeRoutes(), c.removeRules(), c.removeTables(), c.detachUplinks(),
+		c.removePins(), c.removeHealthNamespace(), c.removeStore(), c.removeState(),
+		unlock(), c.removeFolder(cfg.EndpointManager.StateDir), c.removeFolder(cfg.StoreDir),
+	)
+	if err != nil {
 		return err
 	}
 	c.leaveSysctls()
@@ -80,9 +75,6 @@ func Clean(ctx context.Context, cfg Config, out io.Writer) error {
 	}
 	return nil
 }
-
-// refusal is returned before anything is changed.
-type refusal struct{ error }
 
 // cleaner is one run.
 type cleaner struct {
@@ -96,27 +88,33 @@ func (c *cleaner) removed(kind, name string) { fmt.Fprintln(c.out, "removed", ki
 
 func (c *cleaner) leave(text string) { c.left = append(c.left, text) }
 
-// clean runs with the agent's lock. The steps' order: no further pods; what pods use; what depends on neither; the files that refusals need.
-func (c *cleaner) clean() error {
-	if err := endpointmanager.CheckOrigin(c.cfg.EndpointManager); err != nil {
-		return refusal{err}
+// lock keeps agents and proxies from starting until unlock is called. It fails if one runs, or if the agent ran in another network namespace.
+func (c *cleaner) lock(ctx context.Context) (unlock func() error, err error) {
+	dir := filepath.Dir(c.cfg.Server.Socket)
+	_, statErr := os.Lstat(dir)
+	agent, err := server.NewSocketLock(c.cfg.Server)
+	if err == nil {
+		err = agent.Acquire(ctx)
 	}
-	proxy, err := control.Lock(c.cfg.ProxySocket)
 	if err != nil {
-		return refusal{fmt.Errorf("porin-proxy may not run: %w", err)}
+		return nil, fmt.Errorf("no agent may run: %w", err)
 	}
-	defer func() { _ = proxy.Close() }()
-	if err := c.checkPods(); err != nil {
-		return refusal{err}
+	var proxy *os.File // nil without a proxy
+	unlock = func() error {
+		_ = proxy.Close()
+		err := agent.Release()
+		if errors.Is(statErr, fs.ErrNotExist) { // Acquire has made it
+			_ = os.Remove(dir)
+		}
+		return err
 	}
-	var errs []error
-	for _, step := range []func() error{
-		c.removeCNIConf, c.removePlugins, c.removeLinks, c.removeProxyPath, c.removeRoutes, c.removeRules, c.removeTables, c.detachUplinks, c.removePins,
-		c.removeHealthNamespace, c.removeStore, c.removeState,
-	} {
-		errs = append(errs, step())
+	if err := endpointmanager.CheckOrigin(c.cfg.EndpointManager); err != nil {
+		return nil, errors.Join(err, unlock())
 	}
-	return errors.Join(errs...)
+	if proxy, err = control.Lock(c.cfg.ProxySocket); err != nil {
+		return nil, errors.Join(fmt.Errorf("porin-proxy may not run: %w", err), unlock())
+	}
+	return unlock, nil
 }
 
 // namedPods is how many pods a refusal names.

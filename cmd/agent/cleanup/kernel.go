@@ -21,8 +21,8 @@ import (
 	"porin.dev/porin/internal/nl"
 )
 
-// gone takes it for a success that something was removed meanwhile, or that the kernel lacks its family.
-func gone(err error) bool {
+// isGone reports whether the error says that there is no such thing any more, or that the kernel lacks its family.
+func isGone(err error) bool {
 	for _, errno := range []error{unix.ENODEV, unix.ESRCH, unix.ENOENT, unix.EAFNOSUPPORT, unix.EOPNOTSUPP} {
 		if errors.Is(err, errno) {
 			return true
@@ -37,7 +37,7 @@ func (c *cleaner) report(kind, name string, err error) error {
 		c.removed(kind, name)
 		return nil
 	}
-	if gone(err) {
+	if isGone(err) {
 		return nil
 	}
 	return fmt.Errorf("remove %s %s: %w", kind, name, err)
@@ -105,7 +105,7 @@ func (c *cleaner) removeRoutes() error {
 			routes, err := nl.Dump(func() ([]netlink.Route, error) {
 				return c.handle.RouteListFiltered(family, like, netlink.RT_FILTER_TABLE|netlink.RT_FILTER_PROTOCOL)
 			})
-			if !gone(err) {
+			if !isGone(err) {
 				errs = append(errs, err)
 			}
 			for _, route := range routes {
@@ -121,7 +121,7 @@ func (c *cleaner) removeRules() error {
 	var errs []error
 	for _, family := range families {
 		rules, err := nl.Dump(func() ([]netlink.Rule, error) { return c.handle.RuleList(family) })
-		if !gone(err) {
+		if !isGone(err) {
 			errs = append(errs, err)
 		}
 		for _, rule := range rules {
