@@ -28,10 +28,10 @@ const NotReadyTaint = "porin.dev/agent-not-ready"
 // uninstallTimeout bounds the request at the agent's end.
 const uninstallTimeout = 2 * time.Second
 
-// sayAfter is how long [Installation.WaitKnown] waits in silence.
-const sayAfter = 5 * time.Second
+// warnAfter is how long [Installation.WaitKnown] waits before it logs what is missing.
+const warnAfter = 5 * time.Second
 
-// Installation is the agent as a part of the cluster: it tells the API when pods can start on the node, and finds that Porin is being uninstalled.
+// Installation is the agent as a part of the cluster. It tells when the agent knows enough of the API for an ADD, marks the Node as ready, and finds an uninstall.
 type Installation struct {
 	watches      *watches
 	node         *OwnNode
@@ -59,9 +59,9 @@ func newInstallation(cfg Config, client *Client, watches *watches, node *OwnNode
 }
 
 // WaitKnown returns when an ADD finds all that it needs of the API: the node's pods, namespaces, policies, and in mode pod-cidr its podCIDRs. It
-// logs once what has not come after [sayAfter].
+// logs once what is missing after [warnAfter].
 func (i *Installation) WaitKnown(ctx context.Context) error {
-	late := time.NewTimer(sayAfter)
+	late := time.NewTimer(warnAfter)
 	defer late.Stop()
 	for {
 		missing, changed := i.missing()

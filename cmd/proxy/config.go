@@ -37,7 +37,7 @@ func DefaultConfig() Config {
 // Flags adds the flags of every cell.
 func (c *Config) Flags(fs *pflag.FlagSet) {
 	fs.StringVar(&c.BPFRoot, "bpf-root", c.BPFRoot, "folder where the agent pins programs and maps")
-	fs.BoolVar(&c.StayWhenReplaced, "stay-when-replaced", c.StayWhenReplaced, "when another porin-proxy has taken over, wait for SIGTERM before the process ends: for DaemonSets with maxSurge, as a kubelet starts a container again that ends, which would take over in its turn")
+	fs.BoolVar(&c.StayWhenReplaced, "stay-when-replaced", c.StayWhenReplaced, "after another porin-proxy has taken over, wait for SIGTERM instead of ending; for DaemonSets with maxSurge, as a kubelet would start the container again")
 	c.Control.Flags(fs)
 	c.Logging.Flags(fs)
 	c.Metrics.Flags(fs)
