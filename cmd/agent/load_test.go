@@ -176,6 +176,19 @@ func FuzzConfigurationFile(f *testing.F) {
 	})
 }
 
+// TestCleanupFlags: flags of the command cleanup may stand before or after it, and are no flags of the agent.
+func TestCleanupFlags(t *testing.T) {
+	for _, c := range []struct{ args, want string }{
+		{"--api-socket=relative cleanup --force", "configuration: "},
+		{"cleanup --api-socket=relative --force", "configuration: "},
+		{"--api-socket=relative --force", "unknown flag: --force"},
+	} {
+		if err := run(t.Context(), strings.Fields(c.args), io.Discard); err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%s: %v, want %q", c.args, err, c.want)
+		}
+	}
+}
+
 func TestHelpFlags(t *testing.T) {
 	var out bytes.Buffer
 	if err := run(t.Context(), []string{"--help"}, &out); err != nil {

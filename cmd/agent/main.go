@@ -59,7 +59,7 @@ func run(ctx context.Context, args []string, stdout io.Writer) error {
 	file := fs.String("config", "", "YAML `file` of the other flags' names")
 	cfg.Flags(fs)
 	var options cleanupOptions
-	if len(args) > 0 && args[0] == "cleanup" {
+	if slices.Contains(args, "cleanup") {
 		options.flags(fs)
 	}
 	if err := fs.Parse(args); err != nil {
