@@ -97,26 +97,61 @@ func (f *Fabric) join(t testing.TB, n *Node) error {
 	}
 	n.uplink, n.mac = link.Attrs().Index, nodeMAC
 	if f.bridge != 0 {
-		return f.joinLAN(t, n, inside, link)
+		if err := f.Netlink(t).LinkSetMasterByIndex(link, f.bridge); err != nil {
+			return err
+		}
+	}
+	return f.number(t, n, link.Attrs().ParentIndex)
+}
+
+// number gives the node's end of its link, which has that index, the node's addresses and default routes.
+func (f *Fabric) number(t testing.TB, n *Node, index int) error {
+	inside := n.Netlink(t)
+	if f.bridge != 0 {
+		return errors.Join(
+			inside.AddrAdd(LinkAt(index), lanAddress(netip.PrefixFrom(n.IPv4, lanIPv4.Bits()))),
+			inside.AddrAdd(LinkAt(index), lanAddress(netip.PrefixFrom(n.IPv6, lanIPv6.Bits()))),
+			inside.RouteReplace(GatewayRoute(index, netip.MustParsePrefix("0.0.0.0/0"), lanIPv4.Addr())),
+			inside.RouteReplace(GatewayRoute(index, netip.MustParsePrefix("::/0"), lanIPv6.Addr())),
+		)
 	}
 	for _, addr := range []netip.Addr{n.IPv4, n.IPv6} {
-		if err := uplink(inside, link.Attrs().ParentIndex, fabricMAC, addr); err != nil {
+		if err := uplink(inside, index, MAC(2, 0, 0, 1, 0, byte(n.Number)), addr); err != nil {
 			return err
 		}
 	}
 	return f.routes(n)
 }
 
-// joinLAN adds the fabric's end of a node's link to the bridge, and gives the node's end addresses of the LAN.
-func (f *Fabric) joinLAN(t testing.TB, n *Node, inside *netlink.Handle, link netlink.Link) error {
-	index := link.Attrs().ParentIndex
-	return errors.Join(
-		f.Netlink(t).LinkSetMasterByIndex(link, f.bridge),
-		inside.AddrAdd(LinkAt(index), lanAddress(netip.PrefixFrom(n.IPv4, lanIPv4.Bits()))),
-		inside.AddrAdd(LinkAt(index), lanAddress(netip.PrefixFrom(n.IPv6, lanIPv6.Bits()))),
-		inside.RouteAdd(GatewayRoute(index, netip.MustParsePrefix("0.0.0.0/0"), lanIPv4.Addr())),
-		inside.RouteAdd(GatewayRoute(index, netip.MustParsePrefix("::/0"), lanIPv6.Addr())),
-	)
+// Renumber gives a node other addresses in place of its own. In between it has none, and so the kernel removes routes.
+func (f *Fabric) Renumber(t testing.TB, n *Node, ipv4, ipv6 netip.Addr) {
+	t.Helper()
+	eth0, inside := n.Link(t, "eth0"), n.Netlink(t)
+	for _, family := range []int{unix.AF_INET, unix.AF_INET6} {
+		addrs, err := inside.AddrList(eth0, family)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, a := range addrs {
+			if a.Scope != unix.RT_SCOPE_UNIVERSE {
+				continue
+			}
+			if err := inside.AddrDel(eth0, &a); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	if f.bridge == 0 {
+		for _, addr := range []netip.Addr{n.IPv4, n.IPv6} {
+			if err := f.Netlink(t).RouteDel(HostRoute(n.uplink, addr, 0)); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	n.IPv4, n.IPv6 = ipv4, ipv6
+	if err := f.number(t, n, eth0.Attrs().Index); err != nil {
+		t.Fatalf("give %s the addresses %s and %s: %v", n.Name, ipv4, ipv6, err)
+	}
 }
 
 // routes makes the fabric's way to the node's own addresses.
@@ -196,6 +231,6 @@ func uplink(node *netlink.Handle, index int, gatewayMAC net.HardwareAddr, addr n
 	return errors.Join(
 		node.AddrAdd(LinkAt(index), Address(netip.PrefixFrom(addr, addr.BitLen()))),
 		node.NeighSet(PermanentNeighbour(index, gateway, gatewayMAC)),
-		node.RouteAdd(route),
+		node.RouteReplace(route),
 	)
 }
