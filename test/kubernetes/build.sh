@@ -94,6 +94,13 @@ for name in main/bridge main/loopback ipam/host-local meta/portmap; do
 done
 kubernetes "$BIN/ginkgo" github.com/onsi/ginkgo/v2/ginkgo
 kubernetes "$BIN/e2e.test" k8s.io/kubernetes/test/e2e
+# The tests of network-policy-api and its kind, each time: their module is of this checkout.
+(
+	cd "$here/networkpolicyapi" && export GOFLAGS='-buildvcs=false -trimpath'
+	"$GO" test -c -ldflags '-s -w' -o "$BIN/networkpolicyapi.test" .
+	install -m 644 "$("$GO" list -m -f '{{.Dir}}' sigs.k8s.io/network-policy-api)/config/crd/experimental/policy.networking.k8s.io_clusternetworkpolicies.yaml" \
+		"$BIN/networkpolicyapi.yaml"
+)
 
 if [ ! -f "$IMAGES/pause.tar" ]; then
 	mkdir -p "$SOURCES/pause"

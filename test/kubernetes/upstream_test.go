@@ -28,10 +28,10 @@ type group struct {
 
 var heading = regexp.MustCompile(`^(run|leave out) (\d+)(?: only (.*?))?: (.*)$`)
 
-// readGroups reads upstream.txt: headings, each with its tests on indented lines.
-func readGroups(t *testing.T) []*group {
+// readGroups reads a list such as upstream.txt: headings, each with its tests on indented lines.
+func readGroups(t *testing.T, list string) []*group {
 	t.Helper()
-	f, err := os.Open("upstream.txt")
+	f, err := os.Open(list)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -48,7 +48,7 @@ func readGroups(t *testing.T) []*group {
 			last := groups[len(groups)-1]
 			last.tests = append(last.tests, line[1:])
 		default:
-			t.Fatalf("upstream.txt: %q is neither a heading nor a test", line)
+			t.Fatalf("%s: %q is neither a heading nor a test", list, line)
 		}
 	}
 	return groups
@@ -58,6 +58,18 @@ func readGroups(t *testing.T) []*group {
 func (g *group) fits(c *cluster) bool {
 	has := map[string]bool{"dual": c.dual, "nodes": len(c.nodes) > 1, "iptables": os.Getenv("PROXY") != "nftables"}
 	return g.run && !slices.ContainsFunc(g.only, func(condition string) bool { return !has[condition] })
+}
+
+// chosen returns the tests of a list that the cluster runs.
+func (c *cluster) chosen(t *testing.T, list string) (tests []string) {
+	t.Helper()
+	for _, g := range readGroups(t, list) {
+		if g.fits(c) {
+			tests = append(tests, g.tests...)
+			t.Logf("%d tests: %s", len(g.tests), g.name)
+		}
+	}
+	return tests
 }
 
 var upstreamTest = regexp.MustCompile(`(?m)^ +\S+\.go:\d+: (\[sig-network\] .*)$`)
@@ -72,14 +84,20 @@ func TestUpstreamList(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	wantList(t, "upstream.txt", upstreamTest.FindAllStringSubmatch(string(out), -1))
+}
+
+// wantList fails the test unless the list has all tests of upstream, the first group of each match, once.
+func wantList(t *testing.T, list string, upstream [][]string) {
+	t.Helper()
 	left := make(map[string]int)
-	for _, match := range upstreamTest.FindAllStringSubmatch(string(out), -1) {
+	for _, match := range upstream {
 		left[match[1]]++
 	}
 	if len(left) == 0 {
 		t.Fatal("upstream lists no test")
 	}
-	for _, g := range readGroups(t) {
+	for _, g := range readGroups(t, list) {
 		if len(g.tests) != g.count {
 			t.Errorf("%q has %d tests, and its heading says %d", g.name, len(g.tests), g.count)
 		}
@@ -98,14 +116,7 @@ func TestUpstreamList(t *testing.T) {
 // All tests of upstream.txt that this cluster allows pass.
 func TestUpstream(t *testing.T) {
 	c := porin(t)
-	var tests []string
-	for _, g := range readGroups(t) {
-		if g.fits(c) {
-			tests = append(tests, g.tests...)
-			t.Logf("%d tests: %s", len(g.tests), g.name)
-		}
-	}
-	results := c.upstream(t, tests)
+	results := c.upstream(t, c.chosen(t, "upstream.txt"))
 	for _, test := range slices.Sorted(maps.Keys(results)) {
 		if result := results[test]; result.State != "passed" {
 			t.Errorf("%s: %s\n%s", result.State, test, result.Failure.Message)
@@ -120,7 +131,7 @@ func TestUpstreamWithoutEnforcement(t *testing.T) {
 	}
 	c := newCluster(t, "bridge")
 	var tests []string
-	for _, g := range readGroups(t) {
+	for _, g := range readGroups(t, "upstream.txt") {
 		if strings.HasPrefix(g.name, "network policies") {
 			tests = append(tests, g.tests...)
 		}
