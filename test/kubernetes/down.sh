@@ -6,15 +6,11 @@ set -uo pipefail
 [ -d "$RUN/pids" ] || exit 0
 cd "$RUN/pids"
 nodes=$(ls | grep -E '^n[0-9]+$')
-for name in $nodes $(ls | grep -vE '^n[0-9]+$'); do stop "$name" KILL; done
 for n in $nodes; do
-	ip -n k8s-switch link del "$n" 2>/dev/null
-	ip netns del "k8s-$n" 2>/dev/null
-	for cgroup in /sys/fs/cgroup/*/porin-"$n"; do
-		[ -d "$cgroup" ] || continue
-		wait_for 10 "the end of $cgroup" find "$cgroup" -depth -type d -exec rmdir {} +
-	done
+	power_off "$n"
+	rmdir /sys/fs/cgroup/*/porin-"$n"
 done
+for name in $(ls | grep -vE '^n[0-9]+$'); do stop "$name" KILL; done
 ip link del k8s-host 2>/dev/null
 ip netns del k8s-switch 2>/dev/null
 [ ! -f "$RUN/sysctls" ] || sysctl -qw $(cat "$RUN/sysctls")

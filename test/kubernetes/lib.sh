@@ -95,6 +95,10 @@ power_on() { # NODE: its network, mounts and first process
 }
 power_off() { # NODE: all that runs there ends, and what is not in its folders is gone
 	stop "$1" KILL
-	ip -n k8s-switch link del "$1"
-	ip netns del "k8s-$1"
+	ip -n k8s-switch link del "$1" 2>/dev/null
+	ip netns del "k8s-$1" 2>/dev/null
+	local cgroup
+	for cgroup in /sys/fs/cgroup/*/porin-"$1"; do
+		[ ! -d "$cgroup" ] || wait_for 10 "the end of $cgroup" find "$cgroup" -mindepth 1 -depth -type d -exec rmdir {} +
+	done
 }

@@ -1,6 +1,7 @@
 package kubernetes
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -172,7 +173,13 @@ func TestEvicted(t *testing.T) {
 	c.apply(t, fmt.Sprintf(deployment, namespace))
 	c.kubectl(t, "-n", namespace, "set", "resources", "deployment/many", "--requests=cpu=100m")
 	c.kubectl(t, "-n", namespace, "scale", "deployment/many", fmt.Sprint("--replicas=", 25*len(c.nodes))) // 2.5 processors a node
-	c.kubectl(t, "-n", namespace, "wait", "--for=condition=PodScheduled=False", "pod", "-l", "app=many", "--timeout=1m")
+	testutil.Eventually(t, func() error {
+		waiting, err := c.try("-n", namespace, "get", "pod", "-o", "jsonpath={.items[*].status.conditions[?(@.reason==\"Unschedulable\")].type}")
+		if err == nil && waiting == "" {
+			err = errors.New("all pods have room")
+		}
+		return err
+	})
 	c.kubectl(t, "-n", system, "set", "resources", "daemonset/porin-agent", "--containers=agent", "--requests=cpu=500m")
 	c.ready(t)
 	if c.kubectl(t, "-n", namespace, "get", "events", "--field-selector", "reason=Preempted", "-o", "name") == "" {
@@ -384,10 +391,14 @@ func TestRestarts(t *testing.T) {
 }
 
 // powerOn starts a node that was powered off, with its daemons.
-func (*cluster) powerOn(t *testing.T, node string) {
+func (c *cluster) powerOn(t *testing.T, node string) {
 	t.Helper()
 	script(t, "daemon.sh", "power_on", node)
-	for _, daemon := range []string{"containerd-", "kubelet-", "kube-proxy-"} {
-		script(t, "daemon.sh", "start", daemon+node)
-	}
+	script(t, "daemon.sh", "start", "containerd-"+node)
+	testutil.Eventually(t, func() error { // the kubelet ends without it
+		_, err := c.on(node, "ctr", "version")
+		return err
+	})
+	script(t, "daemon.sh", "start", "kubelet-"+node)
+	script(t, "daemon.sh", "start", "kube-proxy-"+node)
 }
