@@ -42,30 +42,41 @@ func TestInstall(t *testing.T) {
 	c.nothingLeft(t, before)
 }
 
-// TestChart installs Porin with pools by Helm, and removes it by the cleanup: nodes are as before.
-func TestChart(t *testing.T) {
-	helm := os.Getenv("PORIN_HELM")
-	if helm == "" {
-		t.Skip("needs Helm: make e2e-kubernetes")
+// helm runs Helm with the chart; pools are the values of an installation with a pool.
+func (c *cluster) helm(t *testing.T, args ...string) {
+	t.Helper()
+	args = append(args, "--namespace="+system, "--kubeconfig="+filepath.Join(os.Getenv(envDir), "run", "admin.conf"))
+	if out, err := run("", "env", append([]string{"HOME=" + t.TempDir(), os.Getenv("PORIN_HELM")}, args...)...); err != nil {
+		t.Fatal(err, out)
 	}
-	running = nil
-	c := newCluster(t, "none")
-	t.Cleanup(func() { running = nil }) // its kinds and its pool are left
-	script(t, "images.sh", os.Getenv(envImage))
-	chart := func(args ...string) {
-		t.Helper()
-		args = append(args, "--namespace="+system, "--kubeconfig="+filepath.Join(os.Getenv(envDir), "run", "admin.conf"))
-		if out, err := run("", "env", append([]string{"HOME=" + t.TempDir(), helm}, args...)...); err != nil {
-			t.Fatal(err, out)
-		}
-	}
-	before := c.networks(t)
+}
+
+func (c *cluster) pools() []string {
 	pool := "--set=ipam.defaultPool={10.64.0.0/16}"
 	if c.dual {
 		pool = "--set=ipam.defaultPool={10.64.0.0/16,fd00:64::/64}"
 	}
-	values := []string{"porin", "../../deploy/chart", "--set=image.repository=porin.dev/porin,ipam.mode=multi-pool", pool}
-	chart(append([]string{"install"}, values...)...)
+	return []string{"porin", "../../deploy/chart", "--set=image.repository=porin.dev/porin,ipam.mode=multi-pool", pool}
+}
+
+// newPools starts another cluster for an installation with a pool. It ends with the test, as its kinds and its pool are left.
+func newPools(t *testing.T, cni string) *cluster {
+	t.Helper()
+	if os.Getenv("PORIN_HELM") == "" {
+		t.Skip("needs Helm: make e2e-kubernetes")
+	}
+	running = nil
+	c := newCluster(t, cni)
+	t.Cleanup(func() { running = nil })
+	script(t, "images.sh", os.Getenv(envImage))
+	return c
+}
+
+// TestChart installs Porin with pools by Helm, and removes it by the cleanup: nodes are as before.
+func TestChart(t *testing.T) {
+	c := newPools(t, "none")
+	before := c.networks(t)
+	c.helm(t, append([]string{"install"}, c.pools()...)...)
 	c.ready(t)
 	namespace := c.namespace(t)
 	first, last := c.pod(t, namespace, "first", c.nodes[0]), c.pod(t, namespace, "last", c.nodes[len(c.nodes)-1])
@@ -78,14 +89,67 @@ func TestChart(t *testing.T) {
 	c.kubectl(t, "-n", namespace, "delete", "pod", "--all", "--timeout=1m")
 	c.kubectl(t, "-n", system, "scale", "deployment/coredns", "--replicas=0")
 	c.kubectl(t, "-n", system, "wait", "--for=delete", "pod", "-l", "k8s-app=kube-dns", "--timeout=1m")
-	chart(append([]string{"upgrade", "--set=cleanup.enabled=true"}, values...)...)
+	c.helm(t, append([]string{"upgrade", "--set=cleanup.enabled=true"}, c.pools()...)...)
 	c.kubectl(t, "-n", system, "rollout", "status", "daemonset/porin-cleanup")
-	chart("uninstall", "porin")
+	c.helm(t, "uninstall", "porin")
 	c.kubectl(t, "-n", system, "wait", "--for=delete", "pod", "-l", "app.kubernetes.io/name=porin-cleanup", "--timeout=1m")
 	c.kubectl(t, "delete", "-f", "../../deploy/chart/templates/crds.yaml")
 	if diff := cmp.Diff(before, c.networks(t)); diff != "" {
 		t.Errorf("nodes have changed (-before +after):\n%s", diff)
 	}
+}
+
+// TestMove installs Porin beside the reference plugins, and moves nodes one by one, as docs/cluster.md says: pods of both reach each other, and
+// policies hold for Porin's.
+func TestMove(t *testing.T) {
+	c := newPools(t, "bridge")
+	namespace := c.namespace(t)
+	pods := func(name, prefix string) (all []pod) {
+		for _, node := range c.nodes {
+			p := c.pod(t, namespace, name+"-"+node, node)
+			if !strings.HasPrefix(p.address, prefix) {
+				t.Fatalf("%s has the address %s, want one of %s", p.name, p.address, prefix)
+			}
+			p.serve(t)
+			all = append(all, p)
+		}
+		return all
+	}
+	old := pods("old", "10.244.")
+	end := old[0].send(t, old...)
+	c.helm(t, append([]string{"install", "--set=agent.extraConfig.masquerade-exclude={10.244.0.0/16}"}, c.pools()...)...)
+	c.ready(t)
+	moved := pods("moved", "10.64.")
+	for _, p := range slices.Concat(old, moved) {
+		p.send(t, slices.Concat(old, moved)...)().lossless(t)
+	}
+	c.apply(t, fmt.Sprintf(`
+apiVersion: networking.k8s.io/v1
+kind: NetworkPolicy
+metadata: {name: only-old, namespace: %s}
+spec:
+  podSelector: {matchLabels: {app: %s}}
+  ingress: [{from: [{ipBlock: {cidr: 10.244.0.0/16}}]}]
+`, namespace, moved[0].name))
+	c.knows(t, "only-old")
+	for _, p := range old {
+		p.send(t, moved[0])().lossless(t)
+	}
+	if result := moved[len(moved)-1].send(t, moved[0])(); result.Lines+result.Requests+result.Dials > 0 {
+		t.Errorf("a denied pod was answered: %+v", result)
+	}
+	end().lossless(t)
+	for _, node := range c.nodes {
+		c.kubectl(t, "drain", node, "--ignore-daemonsets", "--force", "--timeout=2m")
+		if _, err := c.on(node, "sh", "-c", "rm /etc/cni/net.d/10-bridge.conflist; ip link delete cni0"); err != nil {
+			t.Error(err)
+		}
+		c.kubectl(t, "uncordon", node)
+	}
+	c.ready(t)
+	moved = pods("last", "10.64.")
+	moved[0].send(t, moved...)().lossless(t)
+	c.agrees(t)
 }
 
 // networks is what Porin changes on nodes.

@@ -16,9 +16,6 @@ import (
 	"time"
 
 	"github.com/miekg/dns"
-
-	v1 "porin.dev/porin/api/v1"
-	"porin.dev/porin/internal/testutil"
 )
 
 // The test binary is also the program that runs in pods' network namespaces: with one of these commands it serves, or sends, until its input ends.
@@ -297,23 +294,10 @@ spec:
 `, name, namespace, node))
 	c.kubectl(t, "-n", namespace, "wait", "--for=condition=Ready", "pod/"+name, "--timeout=1m")
 	p := pod{name: name, node: node, address: c.kubectl(t, "-n", namespace, "get", "pod", name, "-o", "jsonpath={.status.podIP}")}
-	testutil.Eventually(t, func() error {
-		text, err := c.agent(node, "endpoint", "list", "-o", "json")
-		if err != nil {
-			return err
-		}
-		var endpoints []v1.Endpoint
-		if err := json.Unmarshal([]byte(text), &endpoints); err != nil {
-			return err
-		}
-		for _, ep := range endpoints {
-			if ep.Pod.Namespace == namespace && ep.Pod.Name == name {
-				p.netns = ep.NetNS
-				return nil
-			}
-		}
-		return fmt.Errorf("the agent of %s has no endpoint of %s/%s", node, namespace, name)
-	})
+	netns, err := c.on(node, "sh", "-c", `for n in /run/netns/*; do nsenter --net=$n ip -o address show to "$1" | grep -q . && echo $n; done; true`, "sh", p.address)
+	if p.netns = strings.TrimSpace(netns); err != nil || p.netns == "" {
+		t.Fatalf("%s has no network namespace with the address of pod %s, %s: %v", node, name, p.address, err)
+	}
 	return p
 }
 
