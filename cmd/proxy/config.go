@@ -17,7 +17,7 @@ import (
 // Config is the whole configuration of the proxy.
 type Config struct {
 	BPFRoot string
-	// StayWhenReplaced keeps the process until SIGTERM after another one has taken over.
+	// StayWhenReplaced keeps the process after another one has taken over, until that one ends or SIGTERM comes.
 	StayWhenReplaced bool
 
 	Logging    settings.Logging
@@ -37,7 +37,7 @@ func DefaultConfig() Config {
 // Flags adds the flags of every cell.
 func (c *Config) Flags(fs *pflag.FlagSet) {
 	fs.StringVar(&c.BPFRoot, "bpf-root", c.BPFRoot, "folder where the agent pins programs and maps")
-	fs.BoolVar(&c.StayWhenReplaced, "stay-when-replaced", c.StayWhenReplaced, "after another porin-proxy has taken over, wait for SIGTERM instead of ending; for DaemonSets with maxSurge, as a kubelet would start the container again")
+	fs.BoolVar(&c.StayWhenReplaced, "stay-when-replaced", c.StayWhenReplaced, "after another porin-proxy has taken over, wait for SIGTERM instead of ending, and serve again if the other one ends first; for DaemonSets with maxSurge, as a kubelet would start the container again")
 	c.Control.Flags(fs)
 	c.Logging.Flags(fs)
 	c.Metrics.Flags(fs)

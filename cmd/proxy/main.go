@@ -117,7 +117,7 @@ func serve(ctx context.Context, cfg Config) error {
 		return errors.New("a cell gave up; the log says which and why")
 	}
 	if cfg.StayWhenReplaced {
-		<-ctx.Done()
+		return control.WaitUnserved(ctx, cfg.Control.Socket)
 	}
 	return nil
 }

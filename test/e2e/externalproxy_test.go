@@ -581,6 +581,23 @@ func TestExternalProxyStays(t *testing.T) {
 	first.ended()
 }
 
+// TestExternalProxyStaysUntilNextEnds: a roll is taken back, so the next proxy ends. The previous one ends, too, and the kubelet starts it again.
+func TestExternalProxyStaysUntilNextEnds(t *testing.T) {
+	n, p := newExternal(t)
+	first := startProxy(t, n.one.node, "--stay-when-replaced")
+	p.ended()
+	n.one.connected(first)
+	next := startProxy(t, n.one.node, "--stay-when-replaced")
+	n.one.connected(next)
+	next.signal(unix.SIGTERM)
+	next.ended()
+	select {
+	case <-first.done:
+	case <-time.After(10 * time.Second):
+		t.Fatal("the proxy that was replaced stays, and no proxy serves the node")
+	}
+}
+
 // TestExternalProxyReplacedPolicyChanges: a request that the previous proxy still serves goes on when the policy is another one that allows it, too.
 func TestExternalProxyReplacedPolicyChanges(t *testing.T) {
 	n, p := newExternal(t)

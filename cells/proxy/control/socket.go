@@ -53,6 +53,21 @@ func Lock(socket string) (*os.File, error) {
 	return lockFile(socket + lockSuffix)
 }
 
+// unservedRetry is how often a proxy that was replaced looks whether its successor is there.
+const unservedRetry = time.Second
+
+// WaitUnserved returns when no proxy serves a socket any more, or when ctx ends.
+func WaitUnserved(ctx context.Context, socket string) error {
+	file, err := os.OpenFile(socket+lockSuffix, os.O_RDWR|os.O_CREATE|unix.O_NOFOLLOW, 0o600)
+	if err != nil {
+		return err
+	}
+	if err = flock.Wait(ctx, file, unservedRetry); errors.Is(err, flock.ErrLocked) {
+		err = nil // ctx has ended
+	}
+	return errors.Join(err, file.Close())
+}
+
 // listenAt serves a socket for root alone, in place of one that a killed proxy has left. The caller has the lock.
 func listenAt(ctx context.Context, path string) (*net.UnixListener, error) {
 	if info, err := os.Lstat(path); err == nil && info.Mode().Type() != fs.ModeSocket {
