@@ -246,6 +246,28 @@ func TestCleanupKilled(t *testing.T) {
 	r.clean()
 }
 
+// TestCleanupLeftovers: an agent was killed while it replaced the CNI configuration, and an administrator deleted the proxy's device.
+func TestCleanupLeftovers(t *testing.T) {
+	r := newCleanupRig(t)
+	r.agent.Kill(t)
+	unfinished := filepath.Join(r.node.Dir, "net.d", ".05-porin.conflist.tmp")
+	if err := os.WriteFile(unfinished, []byte("{"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	r.own = append(r.own, unfinished)
+	if err := r.node.Do(func() error { return exec.Command("ip", "link", "del", link.ProxyDevice).Run() }); err != nil {
+		t.Fatal(err)
+	}
+	out, code := r.cleanup("--force")
+	if want := "left sysctl net.ipv4.tcp_early_demux: "; code != 0 || !strings.Contains(out, want) {
+		t.Errorf("exit code %d, want a line %q:\n%s", code, want, out)
+	}
+	if err := r.node.Do(func() error { return os.WriteFile("/proc/sys/net/ipv4/tcp_early_demux", []byte("1"), 0) }); err != nil { // as clean expects it
+		t.Error(err)
+	}
+	r.clean()
+}
+
 // TestCleanupContainer has the rights of the chart's porin-cleanup, and the folders as volumes. The node's mounts go, too.
 func TestCleanupContainer(t *testing.T) {
 	r := newCleanupRig(t)

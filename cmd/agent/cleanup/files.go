@@ -37,9 +37,12 @@ func (c *cleaner) removeCNIConf() error {
 	if path == "" {
 		return nil
 	}
+	if err := c.removeFile(filepath.Join(filepath.Dir(path), "."+filepath.Base(path)+".tmp")); err != nil {
+		return err
+	}
 	text, err := os.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) {
-		return c.removeFile(filepath.Join(filepath.Dir(path), "."+filepath.Base(path)+".tmp"))
+		return nil
 	}
 	if err != nil {
 		return err

@@ -3,6 +3,8 @@ package cleanup
 import (
 	"errors"
 	"fmt"
+	"os"
+	"path/filepath"
 
 	"github.com/cilium/ebpf"
 	"github.com/vishvananda/netlink"
@@ -59,10 +61,11 @@ func (c *cleaner) removeLinks() error {
 	return errors.Join(errs...)
 }
 
-// removeProxyPath removes the way into the proxy, and restores the sysctl that it has changed. Its device is the last part that [redirect.Redirect.Remove]
-// removes; without the device the steps for routes, rules and tables find the rest.
+// removeProxyPath removes the way into the proxy, and restores the sysctl that it has changed, whose value the device knows. Either the device or
+// the folder of the pin is there.
 func (c *cleaner) removeProxyPath() error {
-	if has, err := c.hasProxyDevice(); !has {
+	had, err := c.hasProxyDevice()
+	if _, pinErr := os.Lstat(filepath.Join(c.cfg.BPFRoot, "proxy")); err != nil || !had && pinErr != nil {
 		return err
 	}
 	if err := redirect.New(redirect.Config{BPFRoot: c.cfg.BPFRoot}, noPrograms{}, discard).Remove(); err != nil {
@@ -71,8 +74,10 @@ func (c *cleaner) removeProxyPath() error {
 	has, err := c.hasProxyDevice()
 	if has {
 		c.leave("link " + link.ProxyDevice + ": Porin has not made it")
-	} else if err == nil {
+	} else if had && err == nil {
 		c.removed("link", link.ProxyDevice)
+	} else if err == nil {
+		c.leave("sysctl net.ipv4.tcp_early_demux: the link " + link.ProxyDevice + ", which knew its value, is gone")
 	}
 	return err
 }
