@@ -30,8 +30,8 @@ type installation interface {
 	Uninstalled(ctx context.Context) bool
 }
 
-// cniConf writes the CNI configuration list when an ADD can succeed: a runtime that finds it attaches containers. The file stays when the agent
-// ends, and the plugin says that the agent is away; it goes when Porin is uninstalled.
+// cniConf writes the CNI configuration list when an ADD can succeed: a runtime that finds it attaches containers. It writes the file again when
+// another program has removed it. The file stays when the agent ends, and the plugin says that the agent is away; it goes when Porin is uninstalled.
 type cniConf struct {
 	path, socket, stateDir string
 	installation           installation // nil without the Kubernetes API
@@ -40,13 +40,17 @@ type cniConf struct {
 	task                   *task.Task
 
 	placed bool // this agent has written the file
+	known  bool // an ADD finds all that it needs
 }
+
+// confInterval is how often the agent looks whether the file is there.
+const confInterval = 30 * time.Second
 
 func newCNIConf(cfg Config, installation installation, log *slog.Logger) *cniConf {
 	c := &cniConf{
 		path: cfg.CNIConfPath, socket: cfg.Server.Socket, stateDir: cfg.EndpointManager.StateDir, installation: installation, log: log, serving: make(chan struct{}),
 	}
-	c.task = task.Every(log, task.Round{Name: "cni-configuration", Run: c.put, Retry: time.Second, MaxRetry: 30 * time.Second})
+	c.task = task.Every(log, task.Round{Name: "cni-configuration", Run: c.put, Interval: confInterval, Retry: time.Second, MaxRetry: 30 * time.Second})
 	return c
 }
 
@@ -81,7 +85,7 @@ func (c *cniConf) put(ctx context.Context) error {
 	default:
 		return nil
 	}
-	if c.installation != nil {
+	if c.installation != nil && !c.known {
 		if err := c.installation.WaitKnown(ctx); err != nil {
 			return err
 		}
@@ -89,15 +93,16 @@ func (c *cniConf) put(ctx context.Context) error {
 	if err := c.place(); err != nil {
 		return err
 	}
-	if c.installation != nil {
+	if c.installation != nil && !c.known {
 		c.installation.SetReady()
 	}
+	c.known = true
 	return nil
 }
 
-// place writes the file, once.
+// place writes the file, if this agent has not done that yet or the file is gone.
 func (c *cniConf) place() error {
-	if c.path == "" || c.placed {
+	if _, err := os.Stat(c.path); c.path == "" || c.placed && err == nil {
 		return nil
 	}
 	if err := c.write(); err != nil {

@@ -144,6 +144,13 @@ func TestCNIConfigWaits(t *testing.T) {
 	if err := c.put(t.Context()); err != nil || !exists() || !cluster.ready {
 		t.Errorf("error %v, file %t, ready %t", err, exists(), cluster.ready)
 	}
+	cluster.known = nil // a Node that was deleted meanwhile
+	if err := os.Remove(c.path); err != nil {
+		t.Fatal(err)
+	}
+	if err := c.put(t.Context()); err != nil || !exists() {
+		t.Errorf("after a removal of the file: error %v, file %t", err, exists())
+	}
 
 	again := cniConfOf(t)
 	again.path, again.socket = c.path, "/other/agent.sock"
