@@ -134,6 +134,7 @@ func TestValuesRefused(t *testing.T) {
 		{"agent: {resources: {request: {}}}", "/agent/resources"},
 		{"agent: {extraConfig: {--policy-audit: true}}", "--policy-audit"},
 		{"agent: {extraConfig: {routing: native}}", "agent.extraConfig.routing"},
+		{"agent: {extraConfig: {ipam-pod-cidr: 10.244.0.0/16}}", "agent.extraConfig.ipam-pod-cidr"},
 		{"proxy: {mode: internal}", "'/proxy': additional properties 'mode' not allowed"},
 		{"nodeGC: {wait: 1m}", "/nodeGC"},
 		{"health: {port: 70000}", "/health/port"},
