@@ -71,6 +71,8 @@ func installAdvice(err error) string {
 		return ": mount the folder writable, or give another one to the container runtime and to porin-cni"
 	case errors.Is(err, unix.ENOSPC):
 		return ": free disk space on the node"
+	case errors.Is(err, unix.EACCES):
+		return ": give the folder to root (chown root), as this container may not write to folders of other users"
 	case errors.Is(err, unix.ENOENT), errors.Is(err, unix.ENOTDIR):
 		return ": name the folder from which the container runtime starts CNI plugins; it must exist"
 	}

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"io/fs"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -191,5 +192,20 @@ func TestInstallFullDisk(t *testing.T) {
 	wantRefused(t, "no space left on device: free disk space on the node", dir)
 	if content := readFile(t, path); string(content) != "previous" {
 		t.Errorf("porin-cni has %d bytes of something else", len(content))
+	}
+}
+
+// TestInstallOtherOwner: root of a container without CAP_DAC_OVERRIDE may not write to folders of other users.
+func TestInstallOtherOwner(t *testing.T) {
+	testutil.Root(t)
+	testutil.NeedPrograms(t, "setpriv")
+	dir := t.TempDir()
+	plugin := filepath.Join(testutil.Build(t), "porin-cni")
+	if err := os.Chown(dir, 1001, 1001); err != nil {
+		t.Fatal(err)
+	}
+	out, err := exec.Command("setpriv", "--bounding-set=-all", "--inh-caps=-all", plugin, "install", dir).CombinedOutput()
+	if err == nil || !strings.Contains(string(out), "permission denied: give the folder to root") {
+		t.Errorf("%v: %s", err, out)
 	}
 }
