@@ -78,7 +78,8 @@ func newEventWriter(client *Client, node string, sources eventSources) (*eventWr
 	}
 	return &eventWriter{
 		eventSources: sources, core: core, node: node,
-		budget: rate.NewLimiter(rate.Every(time.Minute/eventsPerMinute), eventsPerMinute), written: map[string]time.Time{},
+		// Half of the Events at once, and half over the minute.
+		budget: rate.NewLimiter(rate.Every(2*time.Minute/eventsPerMinute), eventsPerMinute/2), written: map[string]time.Time{},
 	}, nil
 }
 
