@@ -17,7 +17,7 @@ import (
 // Config is the whole configuration of the proxy.
 type Config struct {
 	BPFRoot string
-	// StayWhenReplaced keeps the process after another one has taken over, until that one ends or SIGTERM comes.
+	// StayWhenReplaced keeps the process until SIGTERM after another one has taken over. It serves again when that one has ended.
 	StayWhenReplaced bool
 
 	Logging    settings.Logging

@@ -116,8 +116,11 @@ func serve(ctx context.Context, cfg Config) error {
 	if code != 0 {
 		return errors.New("a cell gave up; the log says which and why")
 	}
-	if cfg.StayWhenReplaced {
-		return control.WaitUnserved(ctx, cfg.Control.Socket)
+	if !cfg.StayWhenReplaced {
+		return nil
 	}
-	return nil
+	if err := control.WaitUnserved(ctx, cfg.Control.Socket); err != nil || ctx.Err() != nil {
+		return err
+	}
+	return syscall.Exec("/proc/self/exe", os.Args, os.Environ()) // a container that ends would be started again after a pause that grows
 }

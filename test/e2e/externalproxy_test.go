@@ -581,21 +581,27 @@ func TestExternalProxyStays(t *testing.T) {
 	first.ended()
 }
 
-// TestExternalProxyStaysUntilNextEnds: a roll is taken back, so the next proxy ends. The previous one ends, too, and the kubelet starts it again.
-func TestExternalProxyStaysUntilNextEnds(t *testing.T) {
+// TestExternalProxyServesAgain: an upgrade is taken back, so the next proxy ends, and the previous one must serve.
+func TestExternalProxyServesAgain(t *testing.T) {
 	n, p := newExternal(t)
+	n.ciliumPolicy(publicBothWays)
 	first := startProxy(t, n.one.node, "--stay-when-replaced")
 	p.ended()
 	n.one.connected(first)
-	next := startProxy(t, n.one.node, "--stay-when-replaced")
-	n.one.connected(next)
-	next.signal(unix.SIGTERM)
-	next.ended()
-	select {
-	case <-first.done:
-	case <-time.After(10 * time.Second):
-		t.Fatal("the proxy that was replaced stays, and no proxy serves the node")
+	for _, end := range []func(*proxyProcess){
+		func(next *proxyProcess) { next.signal(unix.SIGTERM); next.ended() },
+		(*proxyProcess).kill,
+	} {
+		next := startProxy(t, n.one.node, "--stay-when-replaced")
+		n.one.connected(next)
+		end(next)
+		n.one.connected(first)
+		for _, six := range []bool{false, true} {
+			checkHTTP(t, six, n.httpEgress(six)[:4])
+		}
 	}
+	first.signal(unix.SIGTERM)
+	first.ended()
 }
 
 // TestExternalProxyReplacedPolicyChanges: a request that the previous proxy still serves goes on when the policy is another one that allows it, too.
