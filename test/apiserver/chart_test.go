@@ -36,11 +36,15 @@ func TestChart(t *testing.T) {
 	admin := server.Admin()
 	t.Cleanup(admin.Close)
 	kubeconfig := "--kubeconfig=" + server.AdminKubeconfig(t)
-	run := func(args ...string) {
-		t.Helper()
+	try := func(args ...string) (string, error) {
 		cmd := exec.CommandContext(t.Context(), helm, append(args, "--namespace=kube-system", kubeconfig)...)
 		cmd.Env = append(os.Environ(), "HOME="+t.TempDir())
-		if text, err := cmd.CombinedOutput(); err != nil {
+		text, err := cmd.CombinedOutput()
+		return string(text), err
+	}
+	run := func(args ...string) {
+		t.Helper()
+		if text, err := try(args...); err != nil {
 			t.Fatalf("helm %s: %v: %s", strings.Join(args, " "), err, text)
 		}
 	}
@@ -79,6 +83,10 @@ func TestChart(t *testing.T) {
 	admin.Delete(t, group+"porinpools/default")
 	run(append([]string{"install"}, podCIDR...)...)
 	exists(group+"porinpools/default", false)
+	if text, err := try(append([]string{"upgrade"}, multiPool...)...); err == nil || !strings.Contains(text, "ipam.mode: the installation has pod-cidr") {
+		t.Errorf("a change of ipam.mode: %v: %s", err, text)
+	}
+	admin.Delete(t, "/api/v1/namespaces/kube-system/configmaps/porin-agent")
 	run(append([]string{"upgrade"}, multiPool...)...)
 	pools("10.64.0.0/16", "list")
 }

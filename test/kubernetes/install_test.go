@@ -117,7 +117,11 @@ func TestMove(t *testing.T) {
 	}
 	old := pods("old", "10.244.")
 	end := old[0].send(t, old...)
-	c.helm(t, append([]string{"install", "--set=agent.extraConfig.masquerade-exclude={10.244.0.0/16}"}, c.pools()...)...)
+	exclude := "--set=routing=native,agent.extraConfig.masquerade-exclude={10.244.0.0/16}"
+	if c.dual {
+		exclude = "--set=routing=native,agent.extraConfig.masquerade-exclude={10.244.0.0/16,fd00:10:244::/56}"
+	}
+	c.helm(t, append([]string{"install", exclude}, c.pools()...)...)
 	c.ready(t)
 	moved := pods("moved", "10.64.")
 	for _, p := range slices.Concat(old, moved) {
@@ -146,6 +150,7 @@ spec:
 		}
 		c.kubectl(t, "uncordon", node)
 	}
+	c.helm(t, append([]string{"upgrade", "--set=routing=native"}, c.pools()...)...)
 	c.ready(t)
 	moved = pods("last", "10.64.")
 	moved[0].send(t, moved...)().lossless(t)

@@ -146,7 +146,7 @@ func (c *cleaner) checkPods() error {
 	if len(names) > namedPods {
 		some += ", ..."
 	}
-	return fmt.Errorf("%d pods use Porin (%s): move or delete them, or give --force, which cuts them off", len(names), some)
+	return fmt.Errorf("%d pods use Porin (%s): move or delete them while the agent runs, or give --force, which cuts them off", len(names), some)
 }
 
 // leaveSysctls lists settings that the agent may have changed.
