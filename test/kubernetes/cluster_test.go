@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -58,6 +59,13 @@ func newCluster(t *testing.T, cni string) *cluster {
 	c.nodes = strings.Fields(c.kubectl(t, "get", "node", "-o", "jsonpath={.items[*].metadata.name}"))
 	running = c
 	return c
+}
+
+func twoNodes(t *testing.T) {
+	t.Helper()
+	if nodes, err := strconv.Atoi(os.Getenv("NODES")); err != nil || nodes < 2 {
+		t.Skip("needs two nodes")
+	}
 }
 
 // porin returns a cluster with Porin from the manifest.

@@ -102,6 +102,7 @@ func TestChart(t *testing.T) {
 // TestMove installs Porin beside the reference plugins, and moves nodes one by one, as docs/cluster.md says: pods of both reach each other, and
 // policies hold for Porin's.
 func TestMove(t *testing.T) {
+	twoNodes(t)
 	c := newPools(t, "bridge")
 	namespace := c.namespace(t)
 	pods := func(name, prefix string) (all []pod) {

@@ -214,10 +214,8 @@ func TestKilledAgents(t *testing.T) {
 
 // TestDrain drains a node and takes it back.
 func TestDrain(t *testing.T) {
+	twoNodes(t)
 	c := porin(t)
-	if len(c.nodes) < 2 {
-		t.Skip("needs two nodes")
-	}
 	namespace := c.namespace(t)
 	c.apply(t, fmt.Sprintf(deployment, namespace))
 	c.scale(t, namespace, 20)
