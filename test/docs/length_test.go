@@ -1,0 +1,74 @@
+package docs
+
+import (
+	"regexp"
+	"strings"
+	"testing"
+	"unicode/utf8"
+)
+
+// shortPages have no sentence of more than 35 words and no table cell of more than 300 letters.
+var shortPages = []string{
+	"docs/limits.md",
+}
+
+func TestSentencesAndCellsAreShort(t *testing.T) {
+	for _, page := range shortPages {
+		for _, text := range paragraphs(read(t, root+"/"+page)) {
+			if strings.HasPrefix(text, "|") {
+				for cell := range strings.SplitSeq(strings.Trim(text, "|"), " | ") {
+					if n := utf8.RuneCountInString(strings.TrimSpace(cell)); n > 300 {
+						t.Errorf("%s: a cell of %d letters: %s", page, n, cell)
+					}
+					long(t, page, cell)
+				}
+				continue
+			}
+			long(t, page, text)
+		}
+	}
+}
+
+// TestLimitsAreShort wants at most two sentences in each item of docs/limits.md.
+func TestLimitsAreShort(t *testing.T) {
+	for _, text := range paragraphs(read(t, root+"/docs/limits.md")) {
+		if item, ok := strings.CutPrefix(text, "- "); ok && len(sentences(item)) > 2 {
+			t.Errorf("%d sentences: %s", len(sentences(item)), item)
+		}
+	}
+}
+
+func long(t *testing.T, page, text string) {
+	t.Helper()
+	for _, sentence := range sentences(text) {
+		if n := len(strings.Fields(sentence)); n > 35 {
+			t.Errorf("%s: a sentence of %d words: %s", page, n, sentence)
+		}
+	}
+}
+
+var (
+	codeBlock = regexp.MustCompile("(?ms)^ *```.*?^ *```$")
+	newText   = regexp.MustCompile(`^(?:#|\||- |\d+\. )`)
+	sentence  = regexp.MustCompile(`[.?!][)*"]* +`)
+)
+
+// paragraphs returns the paragraphs, list items, headings and table rows of a page, without its code.
+func paragraphs(page string) []string {
+	var texts []string
+	begin := true
+	for line := range strings.Lines(codeBlock.ReplaceAllString(page, "\n")) {
+		line = strings.TrimSpace(line)
+		switch {
+		case line == "":
+			begin = true
+		case begin || newText.MatchString(line):
+			texts, begin = append(texts, line), false
+		default:
+			texts[len(texts)-1] += " " + line
+		}
+	}
+	return texts
+}
+
+func sentences(text string) []string { return sentence.Split(strings.TrimSpace(text), -1) }
