@@ -115,8 +115,8 @@ func anchorOf(title string) string {
 
 var flagName = regexp.MustCompile(`[^-\w](--[a-z][a-z0-9-]+)`)
 
-// otherCommand is a line of a program that is not Porin's.
-var otherCommand = regexp.MustCompile(`(?m)^firewall-cmd .*$`)
+// otherCommand is a line of a program that is not Porin's, up to porin in the agent's pod.
+var otherCommand = regexp.MustCompile(`(?m)^firewall-cmd .*$|^\$ .*\bkubectl .*?(?: -- /porin|$)`)
 
 // TestFlagsExist finds a flag that was renamed or removed, and that a page for operators still names.
 func TestFlagsExist(t *testing.T) {
