@@ -9,7 +9,7 @@ import (
 
 // shortPages have no sentence of more than 35 words and no table cell of more than 300 letters.
 var shortPages = []string{
-	"docs/limits.md", "docs/cluster.md", "docs/installation.md",
+	"README.md", "docs/README.md", "docs/tutorial.md", "docs/limits.md", "docs/cluster.md", "docs/installation.md",
 }
 
 func TestSentencesAndCellsAreShort(t *testing.T) {
@@ -26,6 +26,12 @@ func TestSentencesAndCellsAreShort(t *testing.T) {
 			}
 			long(t, page, text)
 		}
+	}
+}
+
+func TestReadmeWords(t *testing.T) {
+	if n := len(strings.Fields(read(t, root+"/README.md"))); n > 900 {
+		t.Errorf("README.md has %d words, at most 900", n)
 	}
 }
 
