@@ -283,10 +283,7 @@ func TestSetBack(t *testing.T) {
 	for _, node := range c.nodes {
 		daemons = append(daemons, "kube-proxy-"+node, "kubelet-"+node)
 	}
-	for _, daemon := range daemons {
-		script(t, "daemon.sh", "stop", daemon)
-		script(t, "daemon.sh", "start", daemon)
-	}
+	c.restart(t, daemons...)
 	c.ready(t)
 	c.scale(t, namespace, 20)
 	c.scale(t, namespace, 0)
@@ -352,8 +349,7 @@ func TestRestarts(t *testing.T) {
 	end := c.traffic(t, namespace)
 	node := c.nodes[len(c.nodes)-1]
 	for _, daemon := range []string{"kubelet-" + node, "containerd-" + node} {
-		script(t, "daemon.sh", "stop", daemon)
-		script(t, "daemon.sh", "start", daemon)
+		c.restart(t, daemon)
 		c.ready(t)
 		c.scale(t, namespace, 20)
 		c.scale(t, namespace, 0)
@@ -398,6 +394,15 @@ func TestRestarts(t *testing.T) {
 		return nil
 	})
 	c.agrees(t)
+}
+
+// restart stops and starts daemons of the cluster, one after the other.
+func (*cluster) restart(t *testing.T, daemons ...string) {
+	t.Helper()
+	for _, daemon := range daemons {
+		script(t, "daemon.sh", "stop", daemon)
+		script(t, "daemon.sh", "start", daemon)
+	}
 }
 
 // powerOn starts a node that was powered off, with its daemons.
