@@ -42,9 +42,9 @@ func (*Checker) Owner() string { return "bandwidth" }
 // Kinds implements doctor.Checker.
 func (*Checker) Kinds() []doctor.Kind {
 	return []doctor.Kind{
-		{Name: limitMissing, Meaning: "an endpoint has a limit of bandwidth, and the kernel does not keep it", Repair: "it is made anew"},
-		{Name: limitDiffers, Meaning: "the kernel keeps another limit of bandwidth for an endpoint than it was made with", Repair: "it is made anew"},
-		{Name: limitOrphan, Meaning: "an ifb device for a pod's egress limit belongs to no endpoint", Repair: "it is removed, if it is still nobody's"},
+		{Name: limitMissing, Meaning: "an endpoint has a limit of bandwidth, and the kernel does not keep it", Repair: "it is restored"},
+		{Name: limitDiffers, Meaning: "the kernel keeps another limit of bandwidth for an endpoint than it was made with", Repair: "it is restored"},
+		{Name: limitOrphan, Meaning: "an ifb device for a pod's egress limit belongs to no endpoint", Repair: "it is removed, if it still has no owner"},
 	}
 }
 

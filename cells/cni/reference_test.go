@@ -28,7 +28,7 @@ func TestNetworkReference(t *testing.T) {
 		}
 	}
 	codes := [][]string{
-		code(types.ErrIncompatibleCNIVersion, "the version of the configuration is not one that Porin speaks", "change `cniVersion`"),
+		code(types.ErrIncompatibleCNIVersion, "Porin does not support the version of the configuration", "change `cniVersion`"),
 		code(types.ErrInvalidEnvironmentVariables, "a variable of the environment, or of `CNI_ARGS`, is wrong", "the container runtime must set it"),
 		code(types.ErrIOFailure, "the plugin could not read its configuration", ""),
 		code(types.ErrDecodingFailure, "the configuration is not JSON", "correct it"),
@@ -45,7 +45,7 @@ func TestNetworkReference(t *testing.T) {
 
 ## Keys
 
-The agent reads these keys of the network configuration. [cni-plugin.md](cni-plugin.md) has those that the plugin reads itself.
+The agent reads these keys of the network configuration. [cni-plugin.md](cni-plugin.md) has the keys that the plugin reads itself.
 
 `+reference.Table([]string{"key", "meaning"}, keys)+`
 ## CNI_ARGS

@@ -68,7 +68,7 @@ func (c *call) newestResult(ep endpoint.Endpoint) (*types100.Result, error) {
 
 // resultConfig is what a result has of a network configuration.
 type resultConfig struct {
-	DNS types.DNS `json:"dns" doc:"DNS of the result; that of the IPAM plugin when it is not there"`
+	DNS types.DNS `json:"dns" doc:"DNS of the result; when it is absent, the IPAM plugin's"`
 }
 
 // dns is that of the configuration, or else of the IPAM plugin, as in the reference plugins.

@@ -34,12 +34,12 @@ const (
 // Kinds implements doctor.Checker.
 func (*Checker) Kinds() []doctor.Kind {
 	const (
-		anew    = "it is made anew"
-		removed = "it is removed, if it is still nobody's"
+		anew    = "it is restored"
+		removed = "it is removed, if it still has no owner"
 	)
 	return []doctor.Kind{
 		{Name: linkMissing, Meaning: "an endpoint's host interface is gone, so its container is without a network for good", Repair: "the endpoint is deleted, and its address comes free"},
-		{Name: linkDown, Meaning: "an endpoint's host interface is down", Repair: "it is brought up, and what went with it is made anew"},
+		{Name: linkDown, Meaning: "an endpoint's host interface is down", Repair: "it is brought up, and its lost parts are restored"},
 		{Name: linkDiffers, Meaning: "an endpoint's host interface has another name or kind than it was made with", Repair: "undo what changed it, or delete the container"},
 		{Name: linkMACDiffers, Meaning: "an endpoint's host interface has another MAC than it was made with: its container does not reach the node", Repair: "it gets its MAC again"},
 		{Name: linkOrphan, Meaning: "a host interface bears Porin's mark and belongs to no endpoint", Repair: removed},
@@ -52,13 +52,13 @@ func (*Checker) Kinds() []doctor.Kind {
 		{Name: neighMissing, Meaning: "the neighbour entry of an endpoint's address is not there or not as it was made", Repair: anew, About: doctor.Addresses},
 		{Name: neighOrphan, Meaning: "an endpoint's host interface has a permanent neighbour entry for an address that the endpoint does not have", Repair: removed, About: doctor.Addresses},
 		{Name: mapEntryMissing, Meaning: "the programs do not know an endpoint, and drop its packets or do not count them", Repair: anew, About: doctor.Addresses},
-		{Name: mapEntryDiffers, Meaning: "the programs know an endpoint as what it is not", Repair: anew, About: doctor.Addresses},
+		{Name: mapEntryDiffers, Meaning: "the programs have wrong data of an endpoint", Repair: anew, About: doctor.Addresses},
 		{Name: mapEntryOrphan, Meaning: "the programs know an endpoint that does not exist", Repair: removed, About: doctor.Addresses},
 		{Name: mapOrphan, Meaning: "a map is pinned below the BPF root that no program of this agent uses", Repair: "the pin is removed"},
 		{Name: pinMissing, Meaning: "a program or map of this agent is not pinned where the next agent looks for it", Repair: "it is pinned again"},
-		{Name: uplinkProgramMissing, Meaning: "an endpoint has an egress policy, or other nodes are known, and a device by which packets leave the node lacks the program to_uplink: what endpoints with an egress policy send there is dropped", Repair: "it is attached; if the device refuses it, remove the filter of priority 1 or the qdisc ingress that another program has there"},
+		{Name: uplinkProgramMissing, Meaning: "an endpoint has an egress policy, or other nodes are known, and an uplink device lacks the program to_uplink: packets that endpoints with an egress policy send there are dropped", Repair: "it is attached; if the device refuses it, remove the filter of priority 1 or the qdisc ingress that another program has there"},
 		{Name: fromUplinkMissing, Meaning: "other nodes are known, and a device lacks the program from_uplink: packets from pods of other nodes can only go through the node's stack there", Repair: "it is attached; if the device refuses it, remove the filter of priority 3 or the qdisc ingress that another program has there"},
-		{Name: remoteBlockDiffers, Meaning: "the programs do not know a block of another node, so that connections with its pods go through the stack, or know one that is no other node's, so that what goes there is not masqueraded", Repair: "the map is written as it should be"},
+		{Name: remoteBlockDiffers, Meaning: "the programs do not know a block of another node, so that connections with its pods go through the stack, or know a block that belongs to no other node, so that packets to it are not masqueraded", Repair: "the map is written as it should be"},
 		{Name: forwardingOff, Meaning: "the node does not forward packets: containers reach nothing but each other", Repair: "it is enabled"},
 		{Name: forwardingDropped, Meaning: "no connection of a container through the node's stack is answered, and a firewall of the node drops what it does not accept", Repair: "have the chain that is named accept what the interfaces `por*` send and get, by the program that owns it"},
 	}

@@ -31,7 +31,7 @@ func newCollector(counters Counters) *collector {
 		capacity:    plain("connections_capacity", "Entries that the map of connections has room for."),
 		refused:     plain("connections_refused_total", "Packets of connections for which no entry was made, as there was no room: they go through the stack."),
 		corrected:   plain("connections_corrected_total", "How often a count of connections, of an endpoint or of all, was wrong and was corrected by what is in the map."),
-		unmanaged:   describe("unmanaged_total", "Decisions of policies about pods of other nodes of which nothing is known: passed to a restricted pod of this node, or denied.", "decision"),
+		unmanaged:   describe("unmanaged_total", "Decisions of policies about unknown pods of other nodes: passed to a restricted pod of this node, or denied.", "decision"),
 		packets:     describe("packets_total", "Packets from and to pods that passed.", "direction"),
 		bytes:       describe("bytes_total", "Bytes from and to pods that passed, link headers included.", "direction"),
 		drops:       describe("drops_total", "Packets from and to pods that were dropped.", "reason"),

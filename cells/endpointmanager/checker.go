@@ -36,7 +36,7 @@ func (checker) Owner() string { return "endpointmanager" }
 // Kinds implements doctor.Checker.
 func (checker) Kinds() []doctor.Kind {
 	return []doctor.Kind{
-		{Name: kindLedgerLost, Meaning: "the file of the ledger was removed or replaced while the agent runs: what it writes goes with it", Repair: "put the file back; or move away what has its place and restart the agent: without the file it holds what it finds, and porin status says what to do then"},
+		{Name: kindLedgerLost, Meaning: "the file of the ledger was removed or replaced while the agent runs: its writes are lost with it", Repair: "put the file back; or move away what has its place and restart the agent: without the file it holds the endpoints that it finds, and porin status says how to go on"},
 		{Name: kindRecordMissing, About: doctor.Addresses, Meaning: "an endpoint is ready and not in the ledger: the next agent would not know it", Repair: "the record is written"},
 		{Name: kindRecordDiffers, About: doctor.Addresses, Meaning: "the ledger has an endpoint other than it is", Repair: "the record is written"},
 		{Name: kindRecordOrphan, About: doctor.Addresses, Meaning: "the ledger has an attachment that the agent does not know", Repair: "restart the agent: it brings the endpoint back, or takes it down"},

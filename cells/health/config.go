@@ -32,7 +32,7 @@ func DefaultConfig() Config {
 
 // Flags adds the flags of the cell.
 func (c *Config) Flags(fs *pflag.FlagSet) {
-	fs.BoolVar(&c.Endpoint, "health-endpoint", c.Endpoint, "the node has an endpoint that the other nodes probe (not in delegated); without it, one that is there is removed")
+	fs.BoolVar(&c.Endpoint, "health-endpoint", c.Endpoint, "the node has an endpoint that the other nodes probe (not in delegated); without it, an existing one is removed")
 	fs.DurationVar(&c.ProbeInterval, "health-probe-interval", c.ProbeInterval, "how often every other node is probed; above 200 nodes, as many of them at random")
 }
 

@@ -67,7 +67,7 @@ func newCollector(m *instruments, p *probe.Prober, k *Keeper) *collector {
 		instruments: m, prober: p, keeper: k,
 		nodes:     desc("nodes", "Other nodes, by their status (ok, failing, unknown) as this node sees it.", "status"),
 		endpoint:  desc("endpoint_ok", "1 while the node's own health endpoint passed its last check, else 0."),
-		recreated: desc("endpoint_recreations_total", "How often the node's own health endpoint failed and was made anew."),
+		recreated: desc("endpoint_recreations_total", "How often the node's own health endpoint failed and was replaced."),
 		changed:   desc("endpoint_new_addresses_total", "How often the node's own health endpoint could not have the addresses of before."),
 	}
 }

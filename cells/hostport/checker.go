@@ -26,7 +26,7 @@ func (checker) Owner() string { return "hostport" }
 // Kinds implements doctor.Checker.
 func (checker) Kinds() []doctor.Kind {
 	return []doctor.Kind{
-		{Name: tableDiffers, Meaning: "the table inet porin-hostport of nftables is not as it should be: ports of the node do not lead to the pods that have them", Repair: "the table is written anew"},
+		{Name: tableDiffers, Meaning: "the table inet porin-hostport of nftables is not as it should be: ports of the node do not lead to their pods", Repair: "the table is written again"},
 		{Name: loopbackOff, Meaning: "route_localnet of a host end is off: processes of the node do not reach the pod's host ports by 127.0.0.1", Repair: "it is set to 1"},
 	}
 }

@@ -53,7 +53,7 @@ func (*Checker) Owner() string { return "ipam" }
 // Kinds implements doctor.Checker.
 func (*Checker) Kinds() []doctor.Kind {
 	kinds := []doctor.Kind{
-		{Name: addressMissing, Meaning: "an endpoint has an address that is nobody's for the allocator, which may give it to another one", Repair: "the endpoint takes it again"},
+		{Name: addressMissing, Meaning: "an endpoint has an address without an owner in the allocator, which may give it to another endpoint", Repair: "the endpoint takes it again"},
 		{Name: addressDiffers, Meaning: "the allocator has an endpoint's address as another one's, or the endpoint's as another address", Repair: "delete one of the two containers"},
 		{Name: addressOrphan, Meaning: "an address is in use by an attachment that is no endpoint", Repair: "it is released, if that is still so"},
 		{Name: addressForeign, Meaning: "the node's kernel uses an address that is not Porin's doing, and that the allocator may give to a container", Repair: "remove it, or take the address out of the pool"},

@@ -47,7 +47,7 @@ func (c *Config) Flags(fs *pflag.FlagSet) {
 	fs.StringVar(&c.NodePool, "ipam-node-pool", c.NodePool, "`pool` of pods for which neither they nor their network or namespace name one; empty: \"default\" (multi-pool)")
 	fs.StringToStringVar(&c.NamespacePools, "ipam-namespace-pool", c.NamespacePools, "pools of pods for which neither they nor their network name one, as `namespace=pool,...` (multi-pool)")
 	fs.Lookup("ipam-namespace-pool").DefValue = "" // which is how --help shows that there are none
-	fs.DurationVar(&c.Quarantine, "ipam-quarantine", c.Quarantine, "how long a released address is given to nobody")
+	fs.DurationVar(&c.Quarantine, "ipam-quarantine", c.Quarantine, "how long a released address is not given out")
 }
 
 // Validate reports every fault.

@@ -37,20 +37,20 @@ func (*checker) Owner() string { return "node" }
 func (*checker) Kinds() []doctor.Kind {
 	return []doctor.Kind{
 		{
-			Name: recordMissing, Meaning: "the store has no record by which other nodes reach this one's pods",
+			Name: recordMissing, Meaning: "the store has no record that tells other nodes how to reach this one's pods",
 			Repair: "the agent writes it as soon as the store takes it",
 		},
 		{
-			Name: recordLost, Meaning: "the store has lost the record of another node, as after the restore of a backup; what it said still holds here",
-			Repair: "the agent of that node writes it anew; if the machine is gone, delete the node",
+			Name: recordLost, Meaning: "the store has lost the record of another node, as after the restore of a backup; its last content still counts here",
+			Repair: "the agent of that node writes it again; if the machine is gone, delete the node",
 		},
 		{
 			Name: blockConflict, Meaning: "the records of two nodes have the same block, or a node's record has a block with the address of a node: no route leads there for the second one",
 			Repair: "give each node prefixes of its own",
 		},
 		{
-			Name: routeMissing, Meaning: "there is no route to a block of another node, or another one than its record asks for",
-			Repair: "the agent tries it again; a route of somebody else has to be removed by who made it",
+			Name: routeMissing, Meaning: "there is no route to a block of another node, or another route than its record asks for",
+			Repair: "the agent tries it again; remove another program's route with that program",
 		},
 		{
 			Name: storeAway, Note: true,

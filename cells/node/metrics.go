@@ -17,7 +17,7 @@ func newCollector(n *Node) *collector {
 		node: n,
 		drops: prometheus.NewDesc("porin_node_tunnel_drops_total",
 			"Packets that the programs of the tunnel have dropped: on their way to a tunnel, or out of one, by the reason.", []string{"direction", "reason"}, nil),
-		pods: prometheus.NewDesc("porin_node_tunnel_forged_total", "Packets of tunnels that were dropped as they are no node's: those that pods of this node have sent, and those that a Service led to the port of a node.", nil, nil),
+		pods: prometheus.NewDesc("porin_node_tunnel_forged_total", "Packets of tunnels that were dropped because no node sent them: a pod of this node did, or a Service led them to the port of a node.", nil, nil),
 	}
 }
 

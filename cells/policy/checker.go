@@ -27,15 +27,15 @@ func (*checker) Owner() string { return "policy" }
 
 // Kinds implements doctor.Checker.
 func (*checker) Kinds() []doctor.Kind {
-	const anew = "all policies are written anew"
+	const anew = "all policies are written again"
 	return []doctor.Kind{
-		{Name: entryMissing, Meaning: "an entry by which the programs decide about connections is not there: they decide otherwise than the policies say", Repair: anew},
-		{Name: entryDiffers, Meaning: "an entry by which the programs decide about connections has another value: they decide otherwise than the policies say", Repair: anew},
+		{Name: entryMissing, Meaning: "an entry that the programs decide with is missing: their verdicts differ from the policies", Repair: anew},
+		{Name: entryDiffers, Meaning: "an entry that the programs decide with has another value: their verdicts differ from the policies", Repair: anew},
 		{Name: entryOrphan, Meaning: "the maps of policies have an entry for no endpoint, address or policy", Repair: anew},
 	}
 }
 
-// Examine implements doctor.Checker. What is in these maps is of all endpoints, so there is nothing about one attachment alone.
+// Examine implements doctor.Checker. These maps belong to all endpoints, so there are no findings about one attachment alone.
 func (c *checker) Examine(ctx context.Context, only string) (findings []doctor.Finding, err error) {
 	if only != "" {
 		return nil, nil
@@ -65,7 +65,7 @@ func (c *checker) finding(kind, subject, detail string) doctor.Finding {
 	return doctor.Finding{Kind: "policy-entry-" + kind, Subject: subject, Detail: detail, Repair: c.repair}
 }
 
-// repair writes everything anew, unless that has been done for another finding.
+// repair writes everything again, unless another finding has caused it already.
 func (c *checker) repair(ctx context.Context) error {
 	differences, err := c.queue.view.compare(ctx)
 	if err != nil || len(differences) == 0 {

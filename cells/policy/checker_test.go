@@ -74,7 +74,7 @@ func TestDoctorBoundsFindings(t *testing.T) {
 	}
 }
 
-// TestDoctorWhileRefused has a change that cannot be written: status tells of it, and the doctor does not take it for damage.
+// TestDoctorWhileRefused makes a change that cannot be written: status shows it, and the doctor does not report damage.
 func TestDoctorWhileRefused(t *testing.T) {
 	n := servingNode(t, "")
 	web := pod(1, "web")
@@ -89,7 +89,7 @@ func TestDoctorWhileRefused(t *testing.T) {
 	}
 }
 
-// TestDoctorDuringChanges compares while endpoints come and go: what is being written is no finding.
+// TestDoctorDuringChanges compares while endpoints come and go: a write under way is no finding.
 func TestDoctorDuringChanges(t *testing.T) {
 	n := servingNode(t, "")
 	n.put(t, toWebFrom("client"))

@@ -15,7 +15,7 @@ type desiredEndpoint struct {
 	local Local
 }
 
-// update is a set of changes: what each endpoint and policy is to be, nil for nothing. The order is that of the last mention.
+// update is a set of changes: the new value of each endpoint and policy, nil to remove it. They are in the order of their last mention.
 type update struct {
 	endpoints entries[string, desiredEndpoint]
 	policies  entries[model.PolicyID, model.Policy]
@@ -104,7 +104,7 @@ func newDesired(cfg engine.Config) desired {
 	}
 }
 
-// apply changes the engine. anew says that the engine is another one: the update was too large for the one before.
+// apply changes the engine. anew is true when the engine was replaced, because the update was too large for it.
 func (d *desired) apply(u update, domains []engine.DomainChange) (change engine.Change, anew bool) {
 	told := engine.Update{Domains: domains}
 	var moved []string
@@ -199,7 +199,7 @@ func (d *desired) domainRules() map[model.DNSRule]struct{} {
 	return rules
 }
 
-// endpoint returns nil for one that the engine was not told of.
+// endpoint returns nil when the engine does not know the endpoint.
 func (d *desired) endpoint(key string) *desiredEndpoint {
 	ep, ok := d.engine.Endpoint(key)
 	if !ok {

@@ -23,7 +23,7 @@ var noon = time.Date(2026, 11, 22, 12, 0, 0, 0, time.UTC)
 
 func (f fakeFlows) Recent() ([]Flow, time.Time) { return f, noon }
 
-// flowsTo has three pods and somebody outside call web on ports 80 and 81.
+// flowsTo makes three pods and a client outside call web on ports 80 and 81.
 func flowsTo(web endpoint.Endpoint, from ...netip.Addr) (flows fakeFlows) {
 	for i, addr := range from {
 		for _, port := range []uint16{80, 81} {

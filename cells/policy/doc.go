@@ -13,7 +13,7 @@
 //     labels, and so is a change of policies.
 //   - A change that cannot be written is tried again, with pauses that grow; until then the earlier policies are in force, and status, health, metrics and the endpoint
 //     say so. Policies that would not fit are refused (a file's), or denied by a substitute (the Kubernetes API's).
-//   - After a start nothing is written before all endpoints are restored, and then all at once: what the previous agent has written
+//   - After a start nothing is written before all endpoints are restored, and then all at once: the previous agent's entries
 //     stays in force until then. An endpoint that the manager holds keeps its policy, too.
 //   - No row sends a connection to the proxy with rules that it does not have: until then the row denies.
 //   - Who has asked for a name gets the answer when its addresses are in the datapath. They outlive the agent: the first write after a start has them.

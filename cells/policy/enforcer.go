@@ -27,7 +27,7 @@ type Enforcer interface {
 	Verdict(q Question) (uint32, error)
 	// Layer7 returns the numbers of layer 7 rules that a program may still get from the kernel.
 	Layer7() (map[uint32]bool, error)
-	// Compare returns where the kernel does not have what the last Apply has written: nothing when that has failed. Engine and locals are as they were then.
+	// Compare returns the differences between the kernel and the last Apply: none when that has failed. Engine and locals are as they were then.
 	Compare(e *engine.Engine, locals map[string]Local) ([]Difference, error)
 }
 
@@ -35,7 +35,7 @@ type Enforcer interface {
 type Difference struct {
 	Kind     string // "missing", "differs" or "orphan"
 	Map, Key string
-	Detail   string // what is there, and what should be
+	Detail   string // the actual and the expected value
 }
 
 // Question is about a connection that an endpoint of this node begins (egress), or that another one begins with it (ingress).

@@ -18,7 +18,7 @@ type Explanation struct {
 	engine.Verdict
 	FromEndpoint, ToEndpoint endpoint.Endpoint // of this node, or the zero Endpoint
 	FromUnknown, ToUnknown   bool              // the endpoint is held, and its labels are not known: to the policies of others, its address is the world's
-	FromNames, ToNames       []string          // by which policies select the addresses
+	FromNames, ToNames       []string          // which policies select the addresses by
 	Datapath                 Datapath
 	Proxy                    error // why the proxy does not serve the connection, which goes through it; nil when it does
 }
@@ -58,7 +58,7 @@ func (p *Policies) Explain(ctx context.Context, endpoints endpointmanager.Lookup
 	return x, nil
 }
 
-// explainHeld decides about endpoints that the engine does not know, as their labels are not known, by what the kernel has of them alone. It expects the turn.
+// explainHeld decides about endpoints that the engine does not know, as their labels are not known, by the kernel's entries of them alone. It expects the turn.
 func (v *View) explainHeld(x *Explanation, protocol model.Protocol, port uint16) {
 	x.FromUnknown, x.ToUnknown = isUnknown(x.FromEndpoint, x.From), isUnknown(x.ToEndpoint, x.To)
 	if x.FromUnknown {
@@ -88,7 +88,7 @@ func (v *View) decideHeld(x *Explanation, question Question) (decision engine.De
 	return decision, &value
 }
 
-// namesAt returns the names by which policies select an address. It expects the turn.
+// namesAt returns the names that policies select an address by. The caller holds the turn.
 func (p *Policies) namesAt(addr netip.Addr) []string {
 	return p.queue.names.namesOf(addr, p.view.engine.DomainsAt(addr))
 }

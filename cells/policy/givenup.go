@@ -32,7 +32,7 @@ func (d *desired) told(id model.PolicyID) (model.Policy, bool) {
 // shrink replaces an engine that has exceeded its size. Policies are given up until the rest fits.
 func (d *desired) shrink() {
 	for range maxGivenUp {
-		d.renew() // the engine may have kept what nobody needs any more, such as rows for pods that are gone
+		d.renew() // the engine may have kept unused rows, such as rows for deleted pods
 		if !d.engine.Exceeded() || !d.giveUp(errTooLarge) && !d.giveUpLargest(errTooLarge) {
 			return
 		}

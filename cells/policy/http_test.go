@@ -157,7 +157,7 @@ func TestExplainOverHTTP(t *testing.T) {
 	}
 }
 
-// TestExplainDatapathDiffers has a kernel in which somebody has removed the table of a pod.
+// TestExplainDatapathDiffers removes the table of a pod from the kernel.
 func TestExplainDatapathDiffers(t *testing.T) {
 	n := servingNode(t, "")
 	web, client := pod(1, "web"), pod(2, "client")

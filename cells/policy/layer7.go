@@ -51,7 +51,7 @@ func newLayer7(proxy Proxy) *layer7 {
 	return &layer7{proxy: proxy, prepared: map[*engine.Layer7]bool{}}
 }
 
-// missing returns those of the rules that the proxy does not have and can apply. Others are from before the agent's start: policies with such are refused.
+// missing returns the rules that the proxy does not have and can apply. Others are from before the agent's start: policies with such are refused.
 func (x *layer7) missing(rules []*engine.Layer7) []*engine.Layer7 {
 	return slices.DeleteFunc(rules, func(l *engine.Layer7) bool { return x.isPrepared(l) || x.proxy.Supports(l.Rules) != nil })
 }
@@ -122,7 +122,7 @@ func sayWhy(cause, err error) error {
 	return fmt.Errorf("%w: %w", cause, err)
 }
 
-// releasable returns those of the rules that the kernel does not have, as not prepared.
+// releasable returns the rules that the kernel does not have, as not prepared.
 func (x *layer7) releasable(unused []*engine.Layer7, inKernel map[uint32]bool) (free []*engine.Layer7) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -209,7 +209,7 @@ func (q *Queue) awaitProxy(ctx context.Context) error {
 // releaseInterval is the time between two searches for rules that no row names any more. They stay with the proxy until then.
 const releaseInterval = 5 * time.Second
 
-// layer7Round has the proxy get rules that rows deny in the place of, and releases those that no row has any more. Nothing is released meanwhile: what it prepares
+// layer7Round gives the proxy the rules that rows wait for (these rows deny), and releases the rules that no row has any more. Nothing is released meanwhile: a rule that it prepares
 // keeps its number.
 func (q *Queue) layer7Round(ctx context.Context) error {
 	if !q.isOpen() {

@@ -13,7 +13,7 @@ import (
 )
 
 // TestLearnForEndpointThatIsGone: an answer comes when the pod that has asked is gone already (queries by UDP are not ended with their pod, and take up to 4.5 s).
-// A pod that goes takes with it what it alone has asked for: nobody would remove the address, for as long as its TTL says, a week at the most.
+// A pod that goes takes with it the names that it alone has asked for: otherwise the address would stay for its TTL, a week at the most.
 func TestLearnForEndpointThatIsGone(t *testing.T) {
 	n := servingNode(t, "")
 	web, other := pod(1, "web"), pod(2, "other")
@@ -33,8 +33,8 @@ func TestLearnForEndpointThatIsGone(t *testing.T) {
 	}
 }
 
-// TestLearnDoesNotBlock has the datapath take a second for one write. [Learner.Learn] is called by the one goroutine that reads all answers to queries of all
-// pods, and so must not wait for that: what it returns does.
+// TestLearnDoesNotBlock delays one write of the datapath by a second. [Learner.Learn] is called by the one goroutine that reads all answers to queries of all
+// pods, and so must not wait for that: the returned function does.
 func TestLearnDoesNotBlock(t *testing.T) {
 	n := servingNode(t, "")
 	web := pod(1, "web")
@@ -70,7 +70,7 @@ func TestLearnBesideFlood(t *testing.T) {
 	n.kernel.mu.Lock()
 	n.kernel.refuse = func(map[string]Local) error {
 		writes <- struct{}{}
-		time.Sleep(10 * time.Millisecond) // what it takes to write many addresses
+		time.Sleep(10 * time.Millisecond) // as long as a write of many addresses takes
 		return nil
 	}
 	n.kernel.mu.Unlock()

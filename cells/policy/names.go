@@ -21,10 +21,10 @@ import (
 	"porin.dev/porin/internal/task"
 )
 
-// Learner is told which addresses names have: what a DNS proxy calls with each answer.
+// Learner learns the addresses of names. A DNS proxy calls it with each answer.
 type Learner interface {
-	// Learn does not block. When it returns no wait, connections of all endpoints to the addresses are decided by the rules that match the name, also those of the first
-	// packet that follows; otherwise they are when wait has returned. wait returns an error soon after its ctx ends. It is an error, too, when there is no room for an
+	// Learn does not block. When it returns no wait, the rules that match the name decide connections of all endpoints to the addresses, from the first
+	// packet that follows; otherwise they do when wait has returned. wait returns an error soon after its ctx ends. It is an error, too, when there is no room for an
 	// address. The name is a text of package dnsname. It may be called concurrently.
 	Learn(endpoint uint16, name string, addresses []dnsname.Address) (wait func(ctx context.Context) error, err error)
 }
@@ -63,7 +63,7 @@ const (
 
 var errNamesFull = fault.New(fault.Exhausted, fmt.Sprintf("the names that policies select have more than %d addresses", maxDomainAddresses))
 
-// Names knows which addresses the names have that policies select peers by: a [Learner]. They outlive the agent. The [Queue] has them written.
+// Names holds the addresses of the names that policies select peers by: a [Learner]. They outlive the agent. The [Queue] writes them.
 type Names struct {
 	log   *slog.Logger
 	known *names.Names
@@ -83,10 +83,10 @@ type Names struct {
 	saving sync.Mutex // held while the file is written
 	loaded bool       // saving guards it
 
-	// Of who has the view's turn.
+	// The holder of the view's turn uses these.
 	selections    map[model.DNSRule]*names.Selection
 	rules         map[*names.Selection]model.DNSRule
-	inEngine      map[model.DNSRule]map[netip.Addr]struct{} // what the engine has
+	inEngine      map[model.DNSRule]map[netip.Addr]struct{} // the engine's content
 	count         map[netip.Addr]int                        // of the rules in told that have an address
 	takenRevision uint64                                    // the revision of known
 
@@ -140,7 +140,7 @@ func (n *Names) isProtected(addr netip.Addr) (protected bool) {
 	return protected
 }
 
-// Learn implements [Learner]. What is not known yet is learned by what it returns: that waits for changes of policies, and writes for milliseconds if there are many
+// Learn implements [Learner]. The returned function learns unknown addresses: it waits for changes of policies, and writes for milliseconds if there are many
 // addresses.
 func (n *Names) Learn(endpoint uint16, name string, addresses []dnsname.Address) (wait func(context.Context) error, err error) {
 	if n.known.Refresh(endpoint, name, addresses) && n.hasRoom.Load() {
@@ -193,7 +193,7 @@ func (n *Names) checkRoom(name string, addresses []dnsname.Address) error {
 // admit has names be learned for an endpoint.
 func (n *Names) admit(endpoint uint16) { n.known.Admit(endpoint) }
 
-// forget forgets what an endpoint that is gone has asked for. Nothing is learned for it until its ID is that of another one.
+// forget removes the names that a deleted endpoint has asked for. Nothing is learned for its ID until another endpoint has it.
 func (n *Names) forget(endpoint uint16) {
 	n.known.Forget(endpoint)
 	n.task.Trigger()
@@ -248,7 +248,7 @@ func (n *Names) load(live []endpoint.Endpoint) {
 	}
 }
 
-// save does nothing before load: the file has what is to be loaded.
+// save does nothing before load: the file is still to be loaded.
 func (n *Names) save() error {
 	n.saving.Lock()
 	defer n.saving.Unlock()
@@ -425,7 +425,7 @@ func (n *Names) namesOf(addr netip.Addr, rules []model.DNSRule) (found []string)
 // maxNamesOf bounds what is told of an address: a pod may give it any number of names.
 const maxNamesOf = 3
 
-// NamesOf returns names that an endpoint of this node has asked for and whose answers had the address, those of the last answers first. They are what a pod and a server
+// NamesOf returns names that an endpoint of this node has asked for and whose answers had the address, the last answers first. A pod and a server
 // on the network say.
 func (n *Names) NamesOf(endpoint uint16, addr netip.Addr) []string {
 	return n.known.NamesOf(endpoint, addr, maxNamesOf)

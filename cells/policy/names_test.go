@@ -112,7 +112,7 @@ func TestLearn(t *testing.T) {
 	n.reaches(t, web, "with the next policy", []string{b, c}, a, b, c)
 }
 
-// TestLearnEndpointAddress: what is a pod's does not become a name's, and what becomes a pod's stops being one.
+// TestLearnEndpointAddress: a pod's address is not learned for a name, and a learned address that a pod gets is removed.
 func TestLearnEndpointAddress(t *testing.T) {
 	n := servingNode(t, "")
 	web, other := pod(1, "web"), pod(2, "other")
@@ -258,7 +258,7 @@ func TestNamesFairPart(t *testing.T) {
 	})
 }
 
-// TestNamesRoomOfPolicy: what a policy leaves room for when it goes is written.
+// TestNamesRoomOfPolicy: addresses for which a deleted policy leaves room are written.
 func TestNamesRoomOfPolicy(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := servingNode(t, "")
@@ -282,7 +282,7 @@ func TestNamesRoomOfPolicy(t *testing.T) {
 	})
 }
 
-// fakeConnections are those of all endpoints with one address.
+// fakeConnections are the connections of all endpoints with one address.
 type fakeConnections struct {
 	mu   sync.Mutex // guards the field below
 	addr netip.Addr

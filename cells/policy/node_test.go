@@ -147,7 +147,7 @@ func policyOf(t testing.TB, text string) model.Policy {
 	return policies[0]
 }
 
-// toWebFrom is a policy of namespace default: only pods of this app reach those of app web.
+// toWebFrom is a policy of namespace default: only pods of this app reach pods of app web.
 func toWebFrom(app string) string {
 	return fmt.Sprintf(`
 apiVersion: networking.k8s.io/v1

@@ -43,12 +43,12 @@ type Policies struct {
 	log   *slog.Logger
 	queue *Queue
 	view  *View
-	store store         // used by who has the turn
+	store store         // used by the holder of the turn
 	turn  chan struct{} // holds one token while a change is under way
-	diff  chan struct{} // holds one token while a diff is computed, which takes an engine of its own
+	diff  chan struct{} // holds one token while a diff is computed, which uses an engine of its own
 	// references has a lock of its own.
 	references *References
-	// collected is the weight of policies that the queue may not have compiled yet. It is used by who has the turn.
+	// collected is the weight of policies that the queue may not have compiled yet. It is used by the holder of the turn.
 	collected int
 	// unsaved are policies of the API whose last change is not on the disk. Only the holder of the turn uses it.
 	unsaved map[model.PolicyID]struct{}
@@ -59,7 +59,7 @@ type Policies struct {
 	parts   map[model.PolicyID]int    // how many specifications a policy in force has
 }
 
-// New returns what has policies enforced by the queue. It is to be started before the queue opens.
+// New returns Policies, which enforces policies by the queue. It is to be started before the queue opens.
 func New(cfg Config, q *Queue, log *slog.Logger) *Policies {
 	return &Policies{
 		log: log, queue: q, view: q.View(), store: store{path: cfg.path()}, turn: make(chan struct{}, 1), diff: make(chan struct{}, 1),
@@ -285,7 +285,7 @@ func (p *Policies) change(ctx context.Context, set []manifest.Manifest, remove [
 // retryGivenUp has policies that were given up in force, if they fit by now. It expects the turn.
 func (p *Policies) retryGivenUp(ctx context.Context) {
 	ids := p.view.notInForce()
-	if len(ids) == 0 || p.queue.set(ctx, update{}) != nil { // what was removed is not counted before
+	if len(ids) == 0 || p.queue.set(ctx, update{}) != nil { // removed policies are counted until now
 		return
 	}
 	for _, id := range ids {
@@ -347,7 +347,7 @@ func (p *Policies) Get(id model.PolicyID) (manifest.Manifest, bool) {
 	return o.Manifest, ok
 }
 
-// List returns all policies that are in force, in the order of their evaluation, those of a tier without priorities by namespace and name.
+// List returns all policies that are in force, in the order of their evaluation; in a tier without priorities, by namespace and name.
 func (p *Policies) List() []manifest.Manifest {
 	p.mu.RLock()
 	all := maps.Clone(p.files)

@@ -114,7 +114,7 @@ func TestPutAllOrNone(t *testing.T) {
 	unchanged("a disk that refuses a deletion")
 }
 
-// TestPutWhileKernelRefuses: the policies are on the disk, what was before is in force, and they follow.
+// TestPutWhileKernelRefuses: the policies are on the disk, the previous ones are in force, and they follow.
 func TestPutWhileKernelRefuses(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := servingNode(t, t.TempDir())

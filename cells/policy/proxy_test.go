@@ -107,7 +107,7 @@ func (p *fakeProxy) callsWaiting() int {
 	return p.waiting
 }
 
-// webRules is a policy of namespace default: pods of this app may ask those of app web for GET and this path.
+// webRules is a policy of namespace default: pods of this app may ask pods of app web for GET and this path.
 func webRules(app, path string) string {
 	return fmt.Sprintf(`
 apiVersion: cilium.io/v2
@@ -163,7 +163,7 @@ func (n *node) wantsPath(t *testing.T, proxy *fakeProxy, from, to endpoint.Endpo
 	}
 }
 
-// TestProxyLife has rules come, change, meet others and go, and the proxy have those that rows have.
+// TestProxyLife adds, changes, merges and removes rules: the proxy has the rules of the rows.
 func TestProxyLife(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		proxy := newFakeProxy()
@@ -243,7 +243,7 @@ func TestProxyRefuses(t *testing.T) {
 	})
 }
 
-// TestProxyAway: who waits for a proxy that is not there is told so, whoever's time is over.
+// TestProxyAway: each caller that waits for an absent proxy gets an error that says so, whichever deadline ends first.
 func TestProxyAway(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		proxy := newFakeProxy()
@@ -356,7 +356,7 @@ func TestProxyAnswersLate(t *testing.T) {
 		n.prune(t)
 		web, client := pod(1, "web"), pod(2, "client")
 		n.attach(t, client)
-		n.put(t, webRules("client", "/a")) // selects nobody yet
+		n.put(t, webRules("client", "/a")) // selects no pod yet
 		began := time.Now()
 		n.attach(t, web)
 		if took := time.Since(began); took > atOnce {

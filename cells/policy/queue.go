@@ -14,7 +14,7 @@ import (
 	"porin.dev/porin/internal/task"
 )
 
-// The pauses before what could not be written is tried again.
+// The pauses before a failed write is tried again.
 const (
 	firstRetry = 100 * time.Millisecond
 	lastRetry  = 30 * time.Second
@@ -22,9 +22,10 @@ const (
 
 var errStopped = fault.New(fault.Unavailable, "the agent is stopping")
 
-// Queue is the one writer of the engine, and of what the [Enforcer] has of it; a [View] reads them. Who has the turn takes all requests that wait,
-// makes one change of them and has it written: a caller, when nobody else is at it, or the queue's loop. What cannot be written stays in the engine, and is tried
-// again. Rows have layer 7 rules only when the [Proxy] has them. Its methods may be called concurrently.
+// Queue serializes all policy changes; a [View] reads them. It batches pending requests into one engine update and writes the
+// result through the [Enforcer], in the caller's goroutine if the queue is idle, otherwise in its task. A change whose write
+// fails stays in the engine, and the write is tried again. Rows have layer 7 rules only when the [Proxy] has them. Its methods
+// may be called concurrently.
 type Queue struct {
 	log      *slog.Logger
 	enforcer Enforcer
@@ -39,24 +40,24 @@ type Queue struct {
 	mu      sync.Mutex // guards the field below
 	waiting []*request
 
-	// Of who has the view's turn.
-	pending []engine.Change // what is not written
+	// The holder of the view's turn uses these.
+	pending []engine.Change // not written yet
 	written bool            // everything has been, once
 }
 
-// request is a change that somebody asks for.
+// request is a change that a caller asks for.
 type request struct {
 	update
-	// anew has everything written.
+	// anew writes everything.
 	anew bool
-	// collected says that nobody waits for it.
+	// collected says that no caller waits for it.
 	collected bool
 	// yields says that an ADD goes before it, once: it has policies of the API alone.
 	yields bool
 	done   chan error // with room for one
 }
 
-// NewQueue returns a queue that is not started. A nil enforcer writes nothing, without a proxy policies have no layer 7 rules, and without names those that are learned
+// NewQueue returns a queue that is not started. A nil enforcer writes nothing, without a proxy policies have no layer 7 rules, and without names learned addresses
 // are not kept.
 func NewQueue(cfg engine.Config, enforcer Enforcer, proxy Proxy, names *Names, log *slog.Logger) *Queue {
 	if names == nil {
@@ -109,7 +110,7 @@ func (q *Queue) Stop(ctx context.Context) error {
 	return nil
 }
 
-// Open has everything written that was collected so far, and returns when it is. From now on requests are written when they come.
+// Open writes everything that was collected so far, and returns when it is written. From now on requests are written when they come.
 func (q *Queue) Open(ctx context.Context) error {
 	q.awaitRemote(ctx)
 	q.prepareAll(ctx)
@@ -155,11 +156,11 @@ func (q *Queue) set(ctx context.Context, u update) error {
 	return q.wait(ctx, r)
 }
 
-// serveInline serves what waits without the loop, when nobody else has the turn: to wake the loop takes longer than a change. What could not be
-// written before is left to the loop, which tries again after a while.
+// serveInline serves waiting requests in the caller's goroutine, when the turn is free: to wake the loop takes longer than a change. A write that failed
+// before is left to the loop, which tries again after a while.
 func (q *Queue) serveInline() {
 	if !q.view.tryTurn() {
-		q.task.Trigger() // who has the turn may have taken the requests already
+		q.task.Trigger() // the holder of the turn may have taken the requests already
 		return
 	}
 	defer q.view.endTurn()
@@ -174,17 +175,17 @@ func (q *Queue) serveInline() {
 	}
 }
 
-// writeNames has the addresses written that names have now. Before the queue is open they wait.
+// writeNames writes the current addresses of names. Before the queue is open they wait.
 func (q *Queue) writeNames() {
 	if q.isOpen() {
 		q.serveInline()
 	}
 }
 
-// allWritten is for who has the turn.
+// allWritten is called by the holder of the turn.
 func (q *Queue) allWritten() bool { return q.written && len(q.pending) == 0 }
 
-// rewrite has everything written anew, and returns when it is.
+// rewrite writes everything again, and returns when it is written.
 func (q *Queue) rewrite(ctx context.Context) error {
 	r := q.push(&request{anew: true})
 	q.task.Trigger()
@@ -207,7 +208,7 @@ func (q *Queue) wait(ctx context.Context, r *request) error {
 	}
 }
 
-// collect has the update written without waiting for it: when the queue opens, or soon.
+// collect queues the update without waiting for it: it is written when the queue opens, or soon.
 func (q *Queue) collect(u update) {
 	q.push(&request{update: u, collected: true})
 	q.task.Trigger()
@@ -228,7 +229,7 @@ func (q *Queue) push(r *request) *request {
 	return r
 }
 
-// takeCollected takes the requests that nobody waits for.
+// takeCollected takes the requests without a waiting caller.
 func (q *Queue) takeCollected() (collected []*request) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -307,7 +308,7 @@ func (q *Queue) serve(requests []*request) {
 	}
 }
 
-// kindOf is unavailable for an error without a kind: what the kernel lacks now it may have later.
+// kindOf is unavailable for an error without a kind: the kernel may accept the change later.
 func kindOf(err error) fault.Kind {
 	if kind := fault.KindOf(err); kind != fault.Internal {
 		return kind

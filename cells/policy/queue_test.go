@@ -98,7 +98,7 @@ func TestFollowNodeAddresses(t *testing.T) {
 	})
 }
 
-// TestRandomFailures makes changes of all kinds while the kernel refuses some: what it has in the end is what the engine says.
+// TestRandomFailures makes changes of all kinds while the kernel refuses some: in the end it agrees with the engine.
 func TestRandomFailures(t *testing.T) {
 	seed := uint64(time.Now().UnixNano())
 	t.Logf("seed %d", seed)
@@ -283,7 +283,7 @@ func TestEntriesLastMention(t *testing.T) {
 	}
 }
 
-// TestTakeCollected: a round before the queue is open takes what nobody waits for, and leaves the request of who has opened it meanwhile.
+// TestTakeCollected: a round before the queue is open takes requests without a waiting caller, and leaves the request of a caller that has opened it meanwhile.
 func TestTakeCollected(t *testing.T) {
 	q := NewQueue(engine.Config{}, newFakeKernel(), nil, nil, quiet)
 	q.collect(update{})

@@ -135,7 +135,7 @@ func TestNamedPeers(t *testing.T) {
 	}
 }
 
-// TestSpecs: all specifications of an object are in force, and those that a later version does not have end.
+// TestSpecs: all specifications of an object are in force, until a later version does not have them.
 func TestSpecs(t *testing.T) {
 	dir := t.TempDir()
 	n := servingNode(t, dir)

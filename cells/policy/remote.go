@@ -23,19 +23,19 @@ const RemotePrefix = "remote/"
 
 // Remote is told of the endpoints of other nodes.
 type Remote interface {
-	// SetRemote has the change written soon, or when everything is restored, and tries again when it cannot be. It does not block.
+	// SetRemote queues the change: it is written soon, or when everything is restored, and a failed write is tried again. It does not block.
 	SetRemote(change RemoteChange)
 }
 
 // RemoteSource knows the endpoints of other nodes.
 type RemoteSource interface {
-	// Begin has the remote told of them from now on. The channel is closed when it was told of all that there are, or of what is known
-	// while nobody can say. It is called once, and does not block.
+	// Begin tells the remote of them from now on. The channel is closed when it was told of all of them, or of all known ones
+	// while the source does not answer. It is called once, and does not block.
 	Begin(remote Remote) (complete <-chan struct{})
 }
 
-// remoteTimeout is how long the first write of policies waits for the endpoints of other nodes at the most: what the kernel has of them
-// would be removed. It is longer than what a [RemoteSource] takes.
+// remoteTimeout is how long the first write of policies waits for the endpoints of other nodes at the most: the kernel's entries of them
+// would be removed. A [RemoteSource] takes less.
 const remoteTimeout = 15 * time.Second
 
 // awaitRemote returns when the endpoints of other nodes are known, or cannot be.

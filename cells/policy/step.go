@@ -19,13 +19,13 @@ var (
 	_ endpoint.Occupier = (*Step)(nil)
 )
 
-// NewStep returns the step that has the queue's policies enforced.
+// NewStep returns the step that enforces the queue's policies.
 func NewStep(q *Queue) *Step { return &Step{q} }
 
 // Name implements endpoint.Step.
 func (s *Step) Name() string { return "policy" }
 
-// Attach returns when the policies of the endpoint, and those of others that its addresses match, are in the datapath. After an error Detach takes the endpoint back.
+// Attach returns when the policies of the endpoint, and the policies of others that its addresses match, are in the datapath. After an error Detach takes the endpoint back.
 func (s *Step) Attach(ctx context.Context, ep endpoint.Endpoint, _ *endpoint.Namespace) (endpoint.Endpoint, error) {
 	return ep, s.set(ctx, ep)
 }
@@ -62,7 +62,7 @@ func (s *Step) Detach(ctx context.Context, ep endpoint.Endpoint, _ endpoint.Dele
 	return s.queue.enforcer.Forget(ep.ID) // which the queue does not know of when a previous agent attached it
 }
 
-// Restore collects the endpoint: [Step.Prune] has all of them written at once. Later, it is a repair.
+// Restore collects the endpoint: [Step.Prune] writes all of them at once. Later, it is a repair.
 func (s *Step) Restore(ctx context.Context, ep endpoint.Endpoint) (replaced []string, err error) {
 	if s.queue.isOpen() {
 		return nil, s.set(ctx, ep)
@@ -88,7 +88,7 @@ func (s *Step) Occupy(ep endpoint.Endpoint) error {
 	return s.collect(ep)
 }
 
-// Prune has what is restored written, for the first time after a start. What it removes is what the engine has of endpoints that are not alive.
+// Prune writes the restored endpoints, for the first time after a start. It removes the engine's endpoints that are not alive.
 func (s *Step) Prune(ctx context.Context, live []endpoint.Endpoint) (removed []string, err error) {
 	s.queue.names.load(live)
 	if err := s.queue.Open(ctx); err != nil {

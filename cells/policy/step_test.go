@@ -134,7 +134,7 @@ func TestPruneWritesOnce(t *testing.T) {
 	})
 }
 
-// TestPruneFails: the agent serves, with what the previous agent has written in force, and lets no new pod in until the kernel takes it.
+// TestPruneFails: the agent serves, with the previous agent's entries in force, and lets no new pod in until the kernel takes it.
 func TestPruneFails(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := startNode(t, "", newFakeKernel())
@@ -257,7 +257,7 @@ func TestDetachForgets(t *testing.T) {
 	}
 }
 
-// No policy selects a node's health endpoint, and those of pods know its address as that of one.
+// No policy selects a node's health endpoint, and pods' policies know its address as a health endpoint's.
 func TestHealthEndpointIsNotSelected(t *testing.T) {
 	n := servingNode(t, "")
 	n.put(t, `apiVersion: policy.networking.k8s.io/v1alpha2

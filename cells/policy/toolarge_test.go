@@ -25,7 +25,7 @@ func overlapping(rules int) string {
 	return text.String()
 }
 
-// TestPutTooLarge puts policies that would take gigabytes: they are refused within a time, what was before stays in force, and changes go on.
+// TestPutTooLarge puts policies that would take gigabytes: they are refused within a time, the previous ones stay in force, and changes go on.
 func TestPutTooLarge(t *testing.T) {
 	n := servingNode(t, t.TempDir())
 	web, client, other := pod(1, "web"), pod(2, "client"), pod(3, "other")
@@ -76,7 +76,7 @@ func TestPutTooLarge(t *testing.T) {
 	wants("after another change", false, true)
 }
 
-// TestPodsThatComeAndGo: each matches other rules of a large policy, and together they would be too much. None is refused for those that were there before.
+// TestPodsThatComeAndGo: each matches other rules of a large policy, and together they would be too much. None is refused because of earlier pods.
 func TestPodsThatComeAndGo(t *testing.T) {
 	n := servingNode(t, t.TempDir())
 	n.attach(t, pod(1, "web"))

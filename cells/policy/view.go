@@ -29,7 +29,7 @@ type View struct {
 type Applied struct {
 	Revision uint64        // changes that were written since the start of the agent
 	Failures uint64        // tries that failed
-	Duration time.Duration // of the last one that did not
+	Duration time.Duration // of the last success
 	Err      error         // why the last change is not written; nil when all is
 	Since    time.Time     // of Err
 	Withheld error         // why the datapath denies what needs layer 7 rules which the proxy does not have; nil when it has all
@@ -68,7 +68,7 @@ func (v *View) Applied() Applied {
 	return v.applied
 }
 
-// tellAwaited wakes who waits for layer 7 rules. So many are awaited of the proxy; the rows that have the others are written.
+// tellAwaited wakes callers that wait for layer 7 rules. awaited is the number of rule sets that the proxy has not acknowledged; rows with the others are written.
 func (v *View) tellAwaited(awaited int) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -132,7 +132,7 @@ func (v *View) beginTurn(ctx context.Context) error {
 	}
 }
 
-// tryTurn is beginTurn for who does not wait. It is false when somebody else has the turn.
+// tryTurn is beginTurn without waiting. It is false when the turn is taken.
 func (v *View) tryTurn() bool {
 	select {
 	case v.turn <- struct{}{}:

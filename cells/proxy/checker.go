@@ -34,7 +34,7 @@ func (checker) Kinds() []doctor.Kind {
 	return []doctor.Kind{
 		{
 			Name: deviceDiffers, Meaning: "the device porin-l7, or a setting of it, is not as it should be" + effect,
-			Repair: "the device is set up again, or made anew",
+			Repair: "the device is set up again, or replaced",
 		},
 		{
 			Name: deviceForeign, Meaning: "a device of another program has the name porin-l7" + effect,
@@ -46,7 +46,7 @@ func (checker) Kinds() []doctor.Kind {
 		},
 		{
 			Name: tableDiffers, Meaning: "the table inet porin-proxy of nftables is not as it should be" + effect,
-			Repair: "the table is written anew",
+			Repair: "the table is written again",
 		},
 		{
 			Name: listenerDiffers, Meaning: "the program select_listener is not attached, lacks the proxy's sockets, or the programs redirect elsewhere" + effect,

@@ -291,7 +291,7 @@ porin_proxy_dials_failed_total{reason="other"} 1
 porin_proxy_dials_failed_total{reason="refused"} 1
 porin_proxy_dials_failed_total{reason="timeout"} 1
 porin_proxy_dials_failed_total{reason="unreachable"} 1
-# HELP porin_proxy_requests_total Requests through the proxy, and connections that ended before one, by what became of them. The reason is empty for those that were forwarded.
+# HELP porin_proxy_requests_total Requests through the proxy, and connections that ended before one, by result. The reason is empty for forwarded requests.
 # TYPE porin_proxy_requests_total counter
 porin_proxy_requests_total{protocol="http",reason="",verdict="forwarded"} 1
 porin_proxy_requests_total{protocol="http",reason="no-rule",verdict="denied"} 1

@@ -27,7 +27,7 @@ func newMeters() *meters {
 	return &meters{
 		refused: vec("connections_refused_total", "Connections that the proxy has accepted and reset at once.", "reason"),
 		requests: vec("requests_total",
-			"Requests through the proxy, and connections that ended before one, by what became of them. The reason is empty for those that were forwarded.",
+			"Requests through the proxy, and connections that ended before one, by result. The reason is empty for forwarded requests.",
 			"protocol", "verdict", "reason"),
 		dialFailures: vec("dials_failed_total", "Connections to servers that the proxy could not open.", "reason"),
 	}

@@ -89,7 +89,7 @@ func TestMetricsReference(t *testing.T) {
 	rows = distinct(rows, slices.Compare)
 	reference.Check(t, "metrics.md", `# Metrics
 
-`+"`GET /metrics` on `--metrics-address`"+`, in Prometheus' format, with those of the Go runtime and of the process besides. A name that ends in
+`+"`GET /metrics` on `--metrics-address`"+`, in Prometheus' format, beside the metrics of the Go runtime and of the process. A name that ends in
 `+"`_total`"+` is a counter. What something took is a histogram (`+"`_bucket`, `_sum`, `_count`"+`). All others are gauges.
 
 `+reference.Table([]string{"metric", "labels", "meaning"}, rows))

@@ -17,7 +17,7 @@ the same time, one may be lost.`
 
 const aboutDelete = aboutRefs + `
 A container that still runs is cut off, and nothing brings its network back: end it instead.
-container-id: takes down every endpoint of the container; one that is not known is a success.
+container-id: takes down every endpoint of the container; an unknown container is a success.
 The exit code is 1 when a part could not be taken down yet: the agent tries again. With --force it gives up such parts and lists
 them, and the addresses are free: end the container first, as its interface may be what is left.`
 
@@ -33,10 +33,9 @@ The exit code is 1 when something disagrees, or could not be examined.`
 
 const aboutAccept = `A start that finds more than four attachments unexplained, and more than half of all, holds them, and with a new ledger any: their links are gone though
 the ledger has them, or their links are there and the ledger does not have them. It neither brings them back nor removes
-them, and gives their addresses to nobody. "porin status" lists them. A DEL or a newer ADD of the pod ends the hold of one;
-this ends that of ENDPOINT (CONTAINERID:INTERFACE, of which a beginning of the container ID suffices that fits one alone, as
-"porin status" prints it), or of all: links and records are removed, and addresses come free. A container that still runs is cut
-off.`
+them, and does not give out their addresses. "porin status" lists them. A DEL or a newer ADD of the pod ends the hold of one;
+this ends the hold of ENDPOINT (CONTAINERID:INTERFACE as "porin status" prints it; a unique beginning of the container ID
+suffices), or of all: links and records are removed, and addresses come free. A container that still runs is cut off.`
 
 const aboutList = `ENDS IN is when what this node has of a pool is used up, if its use goes on growing as it does now. A node that can claim
 another block of the pool (--ipam-mode multi-pool) goes on with that, so there is no end then.
@@ -44,7 +43,7 @@ OWNER is the pod, or whoever has reserved the address. The pool is "-" when it i
 and that its ledger does not have ("porin status"). "-o json" has the whole ID of the container.`
 
 const aboutCheck = `It compares the addresses in use with the endpoints, the kernel's routes, neighbours and addresses, and the blocks of the
-cluster's store with those that this node gives out from. It is the examination of "porin doctor", restricted to addresses.
+cluster's store with the blocks that this node gives addresses from. It is the examination of "porin doctor", restricted to addresses.
 With --repair it examines twice, a second apart, repairs what both have found, and examines again: a finding that is left is one
 that a person has to repair, or a repair that failed.
 It names the reservations of this node. Those of other nodes are on their disks: ask there.
@@ -54,21 +53,21 @@ const aboutReserve = `Without an ADDRESS it is one of each family of the pool; w
 A reservation ends by itself unless it is permanent, and outlives the agent and the boot. A pod takes it over by the token: its annotation porin.dev/reservation, or PORIN_RESERVATION in CNI_ARGS.
 That ends it, unless it is permanent: then it keeps its addresses, and one container after the other uses them by the token.`
 
-const aboutRelease = `Without --token whatever reservation there is ends. What an endpoint uses is refused, by a permanent
+const aboutRelease = `Without --token any reservation of the address ends. An address that an endpoint uses is refused, by a permanent
 reservation, too: delete the endpoint first.
 A released address rests for the pool's quarantine.`
 
-const aboutPoolUse = `OWNED is how many blocks nodes own: a pool of which all are has room in these alone, of which "porin ipam list" shows
-those of this node. DRAINING is how many blocks nodes still have of addresses that were taken out of the pool, or excluded;
-"porin pool get" names them, with their nodes. NODES are the labels that a node must have to own some. NAMESPACES are those of
-the pods that may have addresses, and nobody gets one that is EXCLUDED: blocks without any other do not count.`
+const aboutPoolUse = `OWNED is the number of blocks that nodes own. When they own all, the pool has room in these blocks alone; "porin ipam list"
+shows this node's. DRAINING is the number of blocks that nodes still have of addresses that were taken out of the pool, or excluded;
+"porin pool get" names them, with their nodes. NODES are the labels that a node needs to own blocks. NAMESPACES are the pods'
+namespaces that may have addresses. EXCLUDED addresses are not given out: blocks with only such addresses do not count.`
 
 const aboutPoolCreate = `For example: porin pool create blue --prefix 10.65.0.0/16,fd00:65::/64 --node-label zone=a
 A node claims a block at a time: 64 addresses, unless the size is given. A container is given addresses of all the families
 that the pool has. A pod of a namespace that is not allowed gets an error, whatever has chosen the pool for it.
 A pool with fewer blocks than the cluster has nodes is warned of on stderr ("warnings" in JSON), unless it is for nodes with labels.`
 
-const aboutPoolSet = `A prefix that is left out is drained: what is in use of it stays, and nothing more of it is given out; "porin pool
+const aboutPoolSet = `A prefix that is left out is drained: its addresses in use stay, and no more are given out; "porin pool
 get" shows the blocks of it that are left. So it is with what is excluded, and a pod whose namespace is not allowed any more
 keeps its addresses.`
 
@@ -129,18 +128,18 @@ const aboutPolicyRefs = `REF is NAMESPACE/NAME of a NetworkPolicy, ciliumnetwork
 clusternetworkpolicy/NAME, adminnetworkpolicy/NAME, baselineadminnetworkpolicy/NAME or ciliumclusterwidenetworkpolicy/NAME. The case
 of the kind does not matter.`
 
-const aboutPolicyDiff = `It changes nothing. The policies of the file count as applied: those of the same kind, namespace and name are replaced, others stay. "By" is what
-decides then. A connection that the agent has not seen, or does not remember, is not in the answer. The audit of the node and of pods does not count:
-the answer is as if they were in force. That of policies does.`
+const aboutPolicyDiff = `It changes nothing. The policies of the file count as applied: they replace policies of the same kind, namespace and name, others stay. "By" is the
+rule that decides then. A connection that the agent has not seen, or does not remember, is not in the answer. The audit of the node and of pods does not count:
+the answer is as if they were in force. The audit of policies does.`
 
 const aboutPolicyExplain = `For example: porin policy explain --from shop/web-0 --to shop/db-0 --port 5432
 A pod may run on any node; name what is no pod by its address. Both ends are as they are after translation: the pod behind a Service, not
-the Service. Egress is decided by the policies of the first, ingress by those of the second; both must allow it. IPv4 is taken when
+the Service. Egress is decided by the first one's policies, ingress by the second one's; both must allow it. IPv4 is taken when
 both have addresses of both families. "Datapath" is what the maps of the kernel's programs say of the pods of this node; when it is not
 the same, see "porin doctor". "Not in force" is why the datapath may decide as before.`
 
 const aboutTrace = `REF is a container ID or its beginning, a pod (NAMESPACE/NAME), or what "porin endpoint get" takes. It shows all phases.
-What is gone is shown too, as long as the agent keeps it: it keeps the latest operations only.`
+Deleted endpoints are shown too, as long as the agent keeps them: it keeps the latest operations only.`
 
 const aboutGC = `An attachment is CONTAINERID:INTERFACE. Those of other networks are not touched, and none that begins after the call.
 When many of the live attachments are not valid, the first call deletes nothing, and a second one in a row does.
@@ -148,7 +147,7 @@ The exit code is 1 when it was withheld, or when a part could not be taken down 
 
 const aboutMonitor = `A line has the time, the verdict, the protocol, both ends as they are without the node's translation, and why. Verdicts are allowed, audit (allowed,
 as the policy that would deny it is in audit), denied (by a policy) and dropped (for another reason). A connection that is allowed is shown once, when it is opened, and
-each packet that is denied or dropped. The agent does not see all of a flood: what is lost is counted and said.
+each packet that is denied or dropped. The agent does not see all of a flood: lost flows are counted and reported.
 In JSON each flow is a line of its own. The agent keeps the last flows only; --last begins with some of them.`
 
-const aboutEvents = `In JSON each event is a line of its own. The agent keeps the last events only: what is missing shows in seq.`
+const aboutEvents = `In JSON each event is a line of its own. The agent keeps the last events only: gaps show in seq.`

@@ -111,7 +111,7 @@ func reserveFlags(fs *pflag.FlagSet, o *options) {
 }
 
 func labelFlags(fs *pflag.FlagSet, o *options) {
-	fs.BoolVar(&o.ofNamespace, "of-namespace", false, "the labels are those of the pod's namespace, as far as this endpoint is concerned")
+	fs.BoolVar(&o.ofNamespace, "of-namespace", false, "change the labels of the pod's namespace, for this endpoint only")
 }
 
 func releaseFlags(fs *pflag.FlagSet, o *options) {

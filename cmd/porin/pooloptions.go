@@ -46,7 +46,7 @@ func createFlags(fs *pflag.FlagSet, o *options) {
 func setFlags(fs *pflag.FlagSet, o *options) {
 	p := &o.pool
 	p.set = fs
-	fs.StringSliceVar(&p.prefixes, "prefix", nil, "all `CIDRs` of the pool, comma separated or repeated; one that is left out is drained")
+	fs.StringSliceVar(&p.prefixes, "prefix", nil, "all `CIDRs` of the pool, comma separated or repeated; a CIDR that is left out is drained")
 	fs.StringSliceVar(&p.exclude, "exclude", nil, "all `CIDRs` or addresses of the pool that nobody gets any more; --exclude= for none")
 	fs.IntVar(&p.ipv4Block, "ipv4-block", 0, "prefix `length` of an IPv4 block; another one than it is, is refused")
 	fs.IntVar(&p.ipv6Block, "ipv6-block", 0, "the same of an IPv6 block, with its `length`")

@@ -258,7 +258,7 @@ func (d *nodeDeletion) deleteBlocks(ctx context.Context) error {
 	return d.remove(ctx, blocks)
 }
 
-// blocks lists the blocks of the node. It leaves out one that cannot be read: nobody claims it either.
+// blocks lists the blocks of the node. It leaves out one that cannot be read: no node claims it either.
 func (d *nodeDeletion) blocks(ctx context.Context) (blocks []cluster.Block, err error) {
 	for b, err := range cluster.Readable(d.backend.Blocks.All(ctx, cluster.BlockFilter{Owner: d.id})) {
 		if err != nil {

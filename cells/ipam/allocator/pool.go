@@ -19,7 +19,7 @@ type Settings struct {
 	// IPv4 and IPv6 are the families of which every owner gets an address. One that the pool has, and of which this node
 	// has no block yet, is waited for: nobody gets half.
 	IPv4, IPv6 bool
-	// Quarantine is how long a released address is given to nobody.
+	// Quarantine is how long a released address is not given out.
 	Quarantine time.Duration
 	// ReuseResting has the address that rests for the longest time given out when nothing else is free.
 	ReuseResting bool

@@ -52,8 +52,8 @@ func (*Checker) Owner() string { return "multipool" }
 // Kinds implements doctor.Checker.
 func (*Checker) Kinds() []doctor.Kind {
 	kinds := []doctor.Kind{
-		{Name: findingBlockUnreadable, Meaning: "a block in the store cannot be read: nobody claims it", Repair: "upgrade the agents if a later version has written it; else delete the record"},
-		{Name: findingPoolUnreadable, Meaning: "a pool in the store cannot be read: nobody claims blocks of it", Repair: "upgrade the agents if a later version has written it; else put the pool again"},
+		{Name: findingBlockUnreadable, Meaning: "a block in the store cannot be read: no node claims it", Repair: "upgrade the agents if a later version has written it; else delete the record"},
+		{Name: findingPoolUnreadable, Meaning: "a pool in the store cannot be read: no node claims its blocks", Repair: "upgrade the agents if a later version has written it; else put the pool again"},
 		{Name: findingBlockOverlap, Meaning: "two blocks have addresses in common", Repair: "delete the pods that use one of the two: its node gives it back"},
 		{Name: findingBlockWithoutPool, Meaning: "nodes have blocks of a pool that does not exist, or is another one", Repair: "create the pool again, or delete the pods that use its addresses: then the nodes give the blocks back"},
 		{Name: findingBlockDraining, Meaning: "nodes have blocks of addresses that were taken out of their pool, or excluded", Repair: "none is needed: a node gives each back when nothing of it is in use", Note: true},

@@ -22,8 +22,8 @@ func (checker) Owner() string { return "masquerade" }
 func (checker) Kinds() []doctor.Kind {
 	return []doctor.Kind{{
 		Name:    tableDiffers,
-		Meaning: "the table inet porin-masquerade of nftables is not as it should be: pods may not reach what is outside of the cluster, or are seen there by their own addresses",
-		Repair:  "the table is written anew",
+		Meaning: "the table inet porin-masquerade of nftables is not as it should be: pods may not reach destinations outside of the cluster, or are seen there with their own addresses",
+		Repair:  "the table is written again",
 	}}
 }
 

@@ -57,7 +57,7 @@ func TestAppendText(t *testing.T) {
 	}
 }
 
-// FuzzAppendText compares names with those that another library reads.
+// FuzzAppendText compares names with another library's.
 func FuzzAppendText(f *testing.F) {
 	f.Add([]byte("\x03wWw\x07Example\x00rest"), 0)
 	f.Add([]byte("\x01c\x00\x01b\xc0\x00\x01a\xc0\x03"), 7)

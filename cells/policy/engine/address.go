@@ -12,7 +12,7 @@ import (
 type End struct {
 	Address  netip.Addr
 	Kind     model.EndpointKind
-	Class    ClassID // by which a datapath looks for rows
+	Class    ClassID // the datapath looks for rows of this class
 	Endpoint string  // the key of the endpoint that has the address, or ""
 	// Namespace and Name of the pod that has the address.
 	Namespace, Name string
@@ -50,7 +50,7 @@ func (e *Engine) Prefixes() iter.Seq2[netip.Prefix, ClassID] {
 	}
 }
 
-// Prefix returns the class of a range, and whether the range itself is there: without it, the class is that of the longest one around it.
+// Prefix returns the class of a range, and whether the range itself is there: without it, the class is the one of the longest range around it.
 func (e *Engine) Prefix(cidr netip.Prefix) (class ClassID, ok bool) {
 	if p, ok := e.prefixes.Get(cidr); ok {
 		return p.class.id, true
@@ -67,7 +67,7 @@ func (e *Engine) IsUnmanaged(cidr netip.Prefix) bool {
 	return ok && p.class.key.kind == model.Unmanaged
 }
 
-// HostClasses returns the classes of the node's own addresses; without addresses, the one that they would have.
+// HostClasses returns the classes of the node's own addresses; without addresses, the class that they would have.
 func (e *Engine) HostClasses() (ids []ClassID) {
 	for c := range e.kindClasses[model.Host] {
 		if c.id != FixedClass(model.Host) || c.members > 1 { // itself

@@ -18,7 +18,7 @@ const (
 	benchPolicies   = 1000
 )
 
-// benchPod has, if distinct is set, a label that no other pod has, as those of a StatefulSet do.
+// benchPod has, if distinct is set, a label that no other pod has, as pods of a StatefulSet do.
 func benchPod(namespace, app, replica int, local, distinct bool) model.Endpoint {
 	ep := model.Endpoint{
 		Key: fmt.Sprintf("ns%d/app%d-%d", namespace, app, replica), Kind: model.Pod, Local: local,

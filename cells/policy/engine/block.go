@@ -48,7 +48,7 @@ func (tx *transaction) releasePrefix(cidr netip.Prefix, p *prefix) {
 	}
 }
 
-// setUnmanaged says whether what nobody has in the range is of kind unmanaged.
+// setUnmanaged says whether addresses without an endpoint in the range are of kind unmanaged.
 func (tx *transaction) setUnmanaged(cidr netip.Prefix, unmanaged bool) {
 	p, ok := tx.e.prefixes.Get(cidr)
 	if unmanaged == (ok && p.unmanaged) {
@@ -84,7 +84,7 @@ func (e *Engine) removeBlock(tx *transaction, sel *selector) {
 	tx.blocks = append(tx.blocks, sel.peer.Block.CIDR)
 }
 
-// updateBlocks computes anew what lies in the ranges of new and dead blocks.
+// updateBlocks recomputes the addresses in the ranges of new and dead blocks.
 func (tx *transaction) updateBlocks() {
 	e := tx.e
 	seen := map[*prefix]bool{}

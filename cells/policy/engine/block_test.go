@@ -17,7 +17,7 @@ func exceptions(name string, n int) model.Policy {
 	return networkPolicy(name, "db", model.Rule{Action: model.Accept, Peers: []model.Peer{{Block: block}}})
 }
 
-// TestExceptions has an address in an exception, one in none, and one of which a second block says another thing.
+// TestExceptions has an address in an exception, one in none, and one with a second block that contradicts.
 func TestExceptions(t *testing.T) {
 	inside, outside := netip.MustParseAddr("20.0.1.9"), netip.MustParseAddr("20.0.2.0")
 	e := shop(exceptions("all", 2))

@@ -29,7 +29,7 @@ type classKey struct {
 // uses returns the selectors that the class matches.
 func (k classKey) uses() []*selector { return slices.Concat(k.labels.selectors, k.blocks.selectors) }
 
-// member is an address of an endpoint, or a range of addresses that nobody has. There may be a million: it has what it must.
+// member is an address of an endpoint, or a range of addresses without endpoints. There may be a million, so it is small.
 type member struct {
 	owner *endpoint // nil for a range
 	class *class
@@ -43,7 +43,7 @@ func idOf(c *class) ClassID {
 	return c.id
 }
 
-// place is where a member is: the table of addresses, or that of ranges.
+// place is where a member is: the table of addresses, or the table of ranges.
 type place struct {
 	cidr    netip.Prefix
 	isRange bool
@@ -82,7 +82,7 @@ type classChange struct {
 	made bool
 }
 
-// dirty has the member there be looked at again, if it is still there then.
+// dirty marks the member there for another look, if it is still there then.
 func (tx *transaction) dirty(p place) {
 	if _, again := tx.dirtyPlaces[p]; !again {
 		tx.dirtyPlaces[p] = struct{}{}
@@ -101,7 +101,7 @@ func (tx *transaction) quit(p place, m member) {
 	}
 }
 
-// move is that of a member to the class with the key.
+// move moves a member to the class with the key.
 type move struct {
 	place
 	member

@@ -158,7 +158,7 @@ type Verdict struct {
 }
 
 // Evaluate decides about a connection between two addresses, as they are after translation. It evaluates the rules themselves,
-// not the rows of tables, and the policies of remote pods, too. Who knows that a connection from a node's address is forwarded
+// not the rows of tables, and the policies of remote pods, too. A caller that knows that a connection from a node's address is forwarded
 // asks for its original source.
 func (e *Engine) Evaluate(from, to netip.Addr, protocol model.Protocol, port uint16) Verdict {
 	v := Verdict{From: e.End(from), To: e.End(to)}

@@ -14,14 +14,14 @@
 //	           Here: one of all web pods, which matches the selector; one of all db pods, which does not
 //	class      addresses of the same kind which match the same selectors and have the same named ports, as far as rules ask for
 //	           them. An address may be a pod's and match blocks.
-//	           Here: 8 for the addresses of web pods, 9 for those of db pods, and the fixed ones
+//	           Here: 8 for the addresses of web pods, 9 for db pods, and the fixed ones
 //	table      the rows of all local endpoints that the same policies select, in one direction.
 //	           Here: one for ingress of the db pods; one without policies for all else, in each direction
 //	row        a protocol and a prefix of destination ports, with the decision.
 //	           Here: (class 8): TCP 3306 allowed, all else denied; (class 2, this node): all allowed; (any): all denied
 //
-// Every kind but pods has a class with a fixed number (its kind + 1) for addresses that no rule tells apart. An address that nobody
-// has is of the class of its longest prefix in [Engine.Prefixes].
+// Every kind but pods has a class with a fixed number (its kind + 1) for addresses that no rule tells apart. An address without an endpoint
+// has the class of its longest prefix in [Engine.Prefixes].
 //
 // All rules are resolved when a table is compiled: a class with rows of its own has all that it needs, so the first hit of (class), else
 // (any), is final. Prefixes of a protocol are disjoint, but for one without bits, which stands for the remaining ports; the row
@@ -36,7 +36,7 @@
 //
 // A policy or an endpoint in audit, or a node, counts for nothing in what tables, rows and changes say. [Engine.Evaluate] has also what it would be otherwise.
 //
-// What the API says is in the model's picture of the tiers. What it leaves open:
+// The model's picture of the tiers shows the rules of the API. These it leaves open:
 //
 //   - Policies of equal priority are evaluated by kind and name, and [Engine.Reports] lists them.
 //   - Names select the addresses that the engine was told of, as ranges of one address each, which may be in blocks, too. They are for what is outside of the cluster:

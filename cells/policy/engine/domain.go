@@ -60,7 +60,7 @@ func (tx *transaction) changeDomain(sel *selector, add, remove []netip.Addr) {
 	}
 }
 
-// DomainsAt returns the rules by which policies select an address as one of a name.
+// DomainsAt returns the rules that select an address by a name.
 func (e *Engine) DomainsAt(addr netip.Addr) (rules []model.DNSRule) {
 	c, _ := e.lookup(addr)
 	for _, sel := range c.key.blocks.selectors {

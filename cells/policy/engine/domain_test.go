@@ -105,7 +105,7 @@ func TestDomainChangesLittle(t *testing.T) {
 	}
 }
 
-// TestDomainReports: a policy with names that nobody can learn has a report.
+// TestDomainReports: a policy with names that cannot be learned has a report.
 func TestDomainReports(t *testing.T) {
 	const names = "[CiliumNetworkPolicy shop/names]: egress rule 0: names have the addresses that answers to DNS queries give them, and "
 	dns := func(name, subject string) model.Policy {

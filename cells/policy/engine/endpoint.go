@@ -143,7 +143,7 @@ func (tx *transaction) setAddresses(ep *endpoint, before []netip.Addr) {
 	}
 }
 
-// owned gives those of the addresses that no other endpoint was set with later.
+// owned returns the addresses that no other endpoint was set with later.
 func (e *Engine) owned(ep *endpoint, addresses []netip.Addr) iter.Seq2[netip.Prefix, member] {
 	return func(yield func(netip.Prefix, member) bool) {
 		for _, addr := range addresses {

@@ -10,7 +10,7 @@ import (
 type Config struct {
 	// HostPolicy subjects traffic from this node to its own pods to policy. Without it, it is always allowed.
 	HostPolicy bool
-	// Audit says that no policy is in force for any local endpoint: what they would decide is only reported.
+	// Audit says that no policy is in force for any local endpoint: their decisions are only reported.
 	Audit bool
 	// AllowUnmanaged lets addresses of kind [model.Unmanaged] reach every pod of this node whose labels are known.
 	AllowUnmanaged bool

@@ -24,7 +24,7 @@ const (
 	maxNumber uint32 = 1<<31 - 1
 )
 
-// Layer7 are the layer 7 rules of a decision: those of all rules that accept the connection, each once and in a fixed order. In an engine, equal ones in rows
+// Layer7 are the layer 7 rules of a decision, from all rules that accept the connection, each once and in a fixed order. In an engine, equal sets in rows
 // are one.
 type Layer7 struct {
 	// Number stands for them in rows. It is derived from the rules and the engine's key, so it is the same after a restart. 0: no row of this node has them.
@@ -131,7 +131,7 @@ func unite(entries []layer7Entry) *Layer7 {
 	return l
 }
 
-// unionOf returns what any of the rules lets through, or nil if they are for several protocols, of which nobody could say which one a connection has.
+// unionOf returns the union of the rules, or nil if they are for several protocols: a connection's protocol is unknown.
 func unionOf(rules []*compiledRule) *Layer7 {
 	http, dns := false, false
 	var entries []layer7Entry
@@ -153,7 +153,7 @@ func unionOf(rules []*compiledRule) *Layer7 {
 // work is what it takes to keep them, in the unit of [size].
 func (l *Layer7) work() int { return 2*len(l.content) + 256*(len(l.Rules.HTTP)+len(l.Rules.DNS)) }
 
-// layer7s are those that have a number.
+// layer7s are the rule sets that have a number.
 type layer7s struct {
 	key       []byte
 	byContent map[string]*Layer7
@@ -175,11 +175,11 @@ func (x *layer7s) known(l *Layer7) *Layer7 {
 	return l
 }
 
-// SetLayer7Key has the numbers of layer 7 rules be derived with the key, which is a secret: who knows it finds rules for which one number stands. It is called
+// SetLayer7Key sets the secret for hashing rule sets to numbers. Without it an attacker could construct colliding sets. It is called
 // before the first policy.
 func (e *Engine) SetLayer7Key(key []byte) { e.layer7s.key = key }
 
-// number gives rules that are not known the number of their hash, or the next one that is free.
+// number gives unknown rules the number of their hash, or the next free number.
 func (x *layer7s) number(l Layer7) *Layer7 {
 	hash := hmac.New(sha256.New, x.key)
 	hash.Write([]byte(l.content))

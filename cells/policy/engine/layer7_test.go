@@ -9,7 +9,7 @@ import (
 	"porin.dev/porin/cells/policy/model"
 )
 
-// asking is a policy that lets everybody ask all pods for this.
+// asking is a policy that lets all clients ask all pods for this.
 func asking(name string, port uint16, layer7 *model.Layer7) model.Policy {
 	return model.Policy{
 		ID: model.PolicyID{Kind: model.KindCiliumClusterwideNetworkPolicy, Name: name}, Tier: model.TierNetworkPolicy,
@@ -181,8 +181,8 @@ func TestLayer7TooLarge(t *testing.T) {
 	}
 }
 
-// TestLayer7NumbersByKey: who writes policies and does not know the key finds no two sets of rules for which one number stands. When one stands for two, the order
-// of the policies decides whose it is, and so another agent may give it to the other one: while that starts, the datapath has the numbers of before.
+// TestLayer7NumbersByKey: an author of policies without the key cannot construct two sets of rules with one number. When two sets collide, the order
+// of the policies decides whose it is, and so another agent may give it to the other one: while that starts, the datapath has the previous numbers.
 func TestLayer7NumbersByKey(t *testing.T) {
 	keyed := func(key string) *Engine {
 		e := New(Config{})

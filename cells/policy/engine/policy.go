@@ -21,7 +21,7 @@ type policy struct {
 	model.Policy
 	serial uint64 // unique for each content of the policy
 	rules  [2][]compiledRule
-	denies [2]*Rule // what a policy of [model.TierNetworkPolicy] denies by default
+	denies [2]*Rule // the default denial of a policy of [model.TierNetworkPolicy]
 }
 
 // compiledRule is a rule of a policy, with the selectors of its peers. Policies and tables have theirs in the order of evaluation.

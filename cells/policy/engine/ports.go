@@ -46,7 +46,7 @@ func (tx *transaction) useNames(ports []model.Port, n int) {
 	}
 }
 
-// asked returns those of an endpoint's ports that rules for egress ask for by name.
+// asked returns the endpoint's ports that rules for egress name.
 func (e *Engine) asked(ports []model.NamedPort) []model.NamedPort {
 	var found []model.NamedPort
 	for _, p := range ports {

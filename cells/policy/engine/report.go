@@ -44,7 +44,7 @@ func (e *Engine) Reports() []Report {
 	return reports
 }
 
-// domainReports returns one for each rule with names of a policy whose pods get answers to DNS queries that nobody reads.
+// domainReports returns a report for each rule with names of a policy whose pods' DNS answers no proxy reads.
 func (e *Engine) domainReports(p *policy) (reports []Report) {
 	if !slices.ContainsFunc(p.rules[model.Egress], hasDomain) {
 		return nil

@@ -28,7 +28,7 @@ var (
 
 func (r *rowSet) equal(other *rowSet) bool { return slices.Equal(r.rows, other.rows) }
 
-// noRows are those of an engine that has exceeded its size.
+// noRows are the rows of an engine that has exceeded its size.
 var noRows = &rowSet{}
 
 // rowsFor returns the complete rows of a class that the rules match.
@@ -120,7 +120,7 @@ func (t *table) spans(e *Engine, rules []int32, ports []model.NamedPort, protoco
 	return spans
 }
 
-// costliest returns the decision that one row without bits saves most rows for; that of the other protocols needs none at all.
+// costliest returns the decision that one row without bits saves most rows for; the decision of the other protocols needs no row.
 func costliest(spans []span, rest Decision) Decision {
 	if len(spans) == 1 {
 		return spans[0].decision

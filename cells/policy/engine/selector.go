@@ -19,7 +19,7 @@ type selector struct {
 	refs   int
 	sets   map[*selectorSet]struct{}
 	tables map[*table]struct{}
-	// addresses are those of a domain.
+	// addresses are a domain's addresses.
 	addresses map[netip.Addr]struct{}
 }
 

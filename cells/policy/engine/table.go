@@ -38,7 +38,7 @@ type table struct {
 	conflicts map[*Rule]struct{}   // whose layer 7 rules are for several protocols, on the same connections
 }
 
-// build returns the table that is in force and, if that is another one, what it would be if nothing was in audit.
+// build returns the table that is in force and, if it differs, the table without audit.
 func (e *Engine) build(ep *endpoint, policies []*policy, d model.Direction) (inForce, proposed *table) {
 	unknown := ep.Kind == model.Init
 	all := buildTable(ep, policies, unknown, d)

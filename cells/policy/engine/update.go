@@ -15,11 +15,11 @@ type Update struct {
 	SetPolicies     []model.Policy
 	RemoveEndpoints []string
 	SetEndpoints    []model.Endpoint
-	// Addresses in these ranges that no endpoint has are, or are not any more, of kind [model.Unmanaged]: pods of other nodes, of
-	// which nothing else is known. Ranges do not overlap.
+	// Addresses in these ranges that no endpoint has are, or are not any more, of kind [model.Unmanaged]: unknown pods of other
+	// nodes. Ranges do not overlap.
 	SetUnmanaged, RemoveUnmanaged []netip.Prefix
-	// Domains are changes of the addresses that names have. Those of a rule that is no policy's after the update are ignored, and those of one that
-	// becomes a policy's begin with none.
+	// Domains are changes of the addresses that names have. Changes of a rule that no policy has after the update are ignored, and a rule that
+	// a policy gets now begins without addresses.
 	Domains []DomainChange
 }
 
@@ -27,7 +27,7 @@ type Update struct {
 type Change struct {
 	Addresses []AddressChange // of endpoints
 	Prefixes  []netip.Prefix  // [Engine.Prefixes] has those that still exist
-	Endpoints []string        // keys of local ones which have another table in a direction than before, are new, or are gone
+	Endpoints []string        // keys of local endpoints that have another table in a direction than before, are new, or are deleted
 	Tables    []TableChange   // in the order of their numbers
 }
 
@@ -42,7 +42,7 @@ type TableChange struct {
 	Table   TableID
 	New     bool        // all rows are new
 	Removed bool        // no endpoint uses it any more
-	Classes []ClassRows // of a table that stays: what has changed
+	Classes []ClassRows // of a table that stays: its changes
 }
 
 // ClassRows are the rows that a class has of its own in a table.
@@ -52,7 +52,7 @@ type ClassRows struct {
 	Gone  bool  // nothing is of this class any more
 }
 
-// transaction is the state of one update: what it has to look at again, and what it has changed.
+// transaction is the state of one update: the objects to look at again, and its changes.
 type transaction struct {
 	e            *Engine
 	newSelectors []*selector

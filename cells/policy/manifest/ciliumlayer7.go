@@ -139,7 +139,7 @@ func (f *faults) header(path *field.Path, name, value string) model.HTTPHeader {
 	return model.HTTPHeader{Name: textproto.CanonicalMIMEHeaderKey(name), Value: value, AnyValue: value == ""}
 }
 
-// expression reports one that cannot be compiled, or takes too much.
+// expression reports an expression that cannot be compiled, or takes too much.
 func (f *faults) expression(path *field.Path, text string) {
 	switch {
 	case text == "":

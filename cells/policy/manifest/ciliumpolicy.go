@@ -19,7 +19,7 @@ import (
 // ciliumVersion is the apiVersion of Cilium's kinds.
 const ciliumVersion = "cilium.io/v2"
 
-// ciliumPolicy is a CiliumNetworkPolicy or CiliumClusterwideNetworkPolicy. These types are our own: those of Cilium's module bring all of Cilium. A field
+// ciliumPolicy is a CiliumNetworkPolicy or CiliumClusterwideNetworkPolicy. These types are our own: Cilium's module brings all of Cilium. A field
 // that is refused has the type json.RawMessage, so that its name and the reason are told.
 type ciliumPolicy struct {
 	metav1.TypeMeta   `json:",inline"`
@@ -59,10 +59,10 @@ type ciliumRule struct {
 	Authentication json.RawMessage `json:"authentication"`
 }
 
-// maxDomains is how many names and patterns a rule may have. Each name that a pod asks for is compared with those of all policies.
+// maxDomains is how many names and patterns a rule may have. Each name that a pod asks for is compared with the names of all policies.
 const maxDomains = 256
 
-// ciliumPeers are those of ingress and of egress, of which a rule has one kind. An empty list is none, and matches nothing.
+// ciliumPeers are the peers of ingress and of egress; a rule has one kind of them. An empty list has no peers, and matches nothing.
 type ciliumPeers struct {
 	FromEndpoints []metav1.LabelSelector `json:"fromEndpoints"`
 	FromCIDR      []string               `json:"fromCIDR"`

@@ -146,7 +146,7 @@ func TestCiliumDomains(t *testing.T) {
 		{Name: "egress[0]", Ports: port(443), Peers: []model.Peer{
 			{Domain: model.DNSRule{Name: "www.example.org"}}, {Domain: model.DNSRule{Pattern: "**.example.com"}}, {Domain: model.DNSRule{Pattern: "*"}},
 		}},
-		{Name: "egress[1]", Ports: port(80)}, // nobody
+		{Name: "egress[1]", Ports: port(80)}, // no peer
 	}
 	if diff := cmp.Diff(want, got.Egress, cmpopts.EquateEmpty()); diff != "" {
 		t.Errorf("rules (-want +got):\n%s", diff)

@@ -8,6 +8,6 @@
 //	v1                                   List of these
 //
 // [Read] gives all policies or none. Its error has one line for each fault, with the document, the policy and the field. A field
-// that the type does not have is a fault: a misspelt selector would otherwise select everything. What the API server would
-// refuse is refused here, too; what it fills in (a namespace, the protocol TCP, the policy types) is filled in here.
+// that the type does not have is a fault: a misspelt selector would otherwise select everything. A policy that the API server would
+// refuse is refused here, too; the server's defaults (a namespace, the protocol TCP, the policy types) are filled in here.
 package manifest

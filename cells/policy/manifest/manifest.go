@@ -147,7 +147,7 @@ func decode[T any](data []byte, convert func(*T, *faults) model.Policy) (model.P
 type faults struct {
 	list field.ErrorList
 	raw  map[string]any // the document, to see whether a field is missing or has its zero value
-	// expressions is how many instructions those of the document have so far.
+	// expressions is how many instructions the document's expressions have so far.
 	expressions int
 }
 
@@ -165,7 +165,7 @@ func (f *faults) has(names ...string) bool {
 	return true
 }
 
-// AuditAnnotation has a policy be in audit, with the value "true".
+// AuditAnnotation puts a policy into audit, with the value "true".
 const AuditAnnotation = "porin.dev/audit"
 
 func (f *faults) audit() bool {
@@ -280,7 +280,7 @@ func jsonDocuments(data []byte) ([]document, error) {
 	}
 }
 
-// appendItems appends the document, or the items of one that is a List.
+// appendItems appends the document, or the items of a List.
 func appendItems(docs []document, doc document) ([]document, error) {
 	var list struct {
 		metav1.TypeMeta
@@ -288,7 +288,7 @@ func appendItems(docs []document, doc document) ([]document, error) {
 		Items    []json.RawMessage `json:"items"`
 	}
 	if err := json.Unmarshal(doc.json, &list.TypeMeta); err != nil || list.APIVersion != "v1" || list.Kind != "List" {
-		return append(docs, doc), nil // what it is, read says
+		return append(docs, doc), nil // read says of which kind
 	}
 	strict, err := strictjson.UnmarshalStrict(doc.json, &list)
 	if err := errors.Join(append(strict, err)...); err != nil {

@@ -91,7 +91,7 @@ func (f *faults) atMost(path *field.Path, length, limit int) {
 	}
 }
 
-// oneOf reports an object of which not exactly one field is set.
+// oneOf reports an object that does not have exactly one field set.
 func (f *faults) oneOf(path *field.Path, set map[string]bool) {
 	var names []string
 	for _, name := range slices.Sorted(maps.Keys(set)) {

@@ -143,7 +143,7 @@ func denyAll(policy model.Policy, data []byte, subject bool) model.Policy {
 		metav1.TypeMeta
 		metav1.ObjectMeta `json:"metadata"`
 	}
-	_ = json.Unmarshal(data, &object) // without a name it is nobody's
+	_ = json.Unmarshal(data, &object) // without a name it has no owner
 	policy.ID = model.PolicyID{Kind: object.Kind, Namespace: object.Namespace, Name: object.Name, Part: policy.ID.Part}
 	if subject {
 		policy.Subject = model.Pods{Namespace: object.Namespace}

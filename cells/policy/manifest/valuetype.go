@@ -19,7 +19,7 @@ func sayType(data []byte, err error) error {
 	}
 	at := wrong.Field
 	name := wrong.Field[strings.LastIndexByte(wrong.Field, '.')+1:]
-	if path, plain := valueAt(data, wrong.Offset); path != nil && strings.Contains("."+plain+".", "."+name+".") { // else the offset is that of a part
+	if path, plain := valueAt(data, wrong.Offset); path != nil && strings.Contains("."+plain+".", "."+name+".") { // else the offset points to a part
 		at = path.String()
 	}
 	want := nameOfType(wrong.Type)

@@ -13,5 +13,5 @@
 //	      | pass, or no rule matched
 //	   allowed
 //
-// All values are immutable: who has made one does not change it, so that everybody may keep it without a copy.
+// All values are immutable: their maker does not change them, so that all readers may keep them without a copy.
 package model

@@ -49,7 +49,7 @@ type Endpoint struct {
 	Labels          map[string]string // of the pod or node
 	Addresses       []netip.Addr
 	NamedPorts      []NamedPort
-	// Audit says that no policy is in force for the endpoint: what they would decide is only reported.
+	// Audit says that no policy is in force for the endpoint: their decisions are only reported.
 	Audit bool
 }
 

@@ -5,11 +5,11 @@ import "net/netip"
 // Peer is the other end of what a rule matches. Exactly one field is set; a peer without any matches nothing.
 type Peer struct {
 	Any   bool      // everything
-	Kinds KindSet   // what is of one of the kinds
+	Kinds KindSet   // addresses of one of the kinds
 	Pods  *Pods     // pods, by labels
-	Block *Block    // addresses, those of pods and nodes too
+	Block *Block    // addresses, also pods' and nodes'
 	Nodes *Selector // the addresses of nodes, by the nodes' labels
-	// Domain selects addresses outside of the cluster that the names which it matches have, as far as answers to DNS queries are known.
+	// Domain selects addresses outside of the cluster by their names, as far as answers to DNS queries are known.
 	Domain DNSRule
 	Named  *Named // by an object of the Kubernetes API
 }

@@ -108,7 +108,7 @@ type Policy struct {
 	Egress, Ingress *Rules
 	// EgressOpen and IngressOpen have the policy deny nothing but by its rules, in [TierNetworkPolicy].
 	EgressOpen, IngressOpen bool
-	// Audit says that the policy is not in force: what it would decide is only reported.
+	// Audit says that the policy is not in force: its decisions are only reported.
 	Audit bool
 	// More are the policies of the object's other specifications.
 	More []Policy
@@ -148,7 +148,7 @@ type Rule struct {
 	Action Action
 	Peers  []Peer
 	Ports  []Port // empty: every protocol and every port
-	// Layer7 has the connections go through the proxy, which applies it. Only rules that accept, in [TierNetworkPolicy], have one.
+	// Layer7 sends the connections through the proxy, which applies it. Only rules that accept, in [TierNetworkPolicy], have one.
 	Layer7 *Layer7
 }
 

@@ -2,7 +2,7 @@ package names
 
 import "net/netip"
 
-// index has the leases of an endpoint by their address: the one that was learned last of each, which has the others behind it.
+// index has the leases of an endpoint by their address: the last learned lease of each, which links to the earlier ones.
 type index map[netip.Addr]*lease
 
 func (x index) add(l *lease) {
@@ -27,7 +27,7 @@ func (x index) remove(l *lease) {
 	l.newer, l.older = nil, nil
 }
 
-// refresh has it be the one that was learned last.
+// refresh makes it the last learned lease.
 func (x index) refresh(l *lease) {
 	if l.newer != nil {
 		x.remove(l)
@@ -35,7 +35,7 @@ func (x index) refresh(l *lease) {
 	}
 }
 
-// NamesOf returns the names that the endpoint has asked for and that have the address, those that were learned last first, and no more than the limit.
+// NamesOf returns the names that the endpoint has asked for and that have the address, the last learned first, and no more than the limit.
 func (n *Names) NamesOf(endpoint uint16, addr netip.Addr, limit int) (names []string) {
 	n.mu.Lock()
 	defer n.mu.Unlock()

@@ -124,8 +124,8 @@ func checksum(text []byte) string {
 	return hex.EncodeToString(sum[:])
 }
 
-// Load adds what a file has for the endpoints for which keep returns true: an ID may be another endpoint's by now. What has expired
-// meanwhile stays until Expire has asked whether it is in use. There may be no file. If there is one that cannot be used, Load adds
+// Load adds what a file has for the endpoints for which keep returns true: an ID may be another endpoint's by now. An address that has expired
+// meanwhile stays until Expire has asked whether it is in use. There may be no file. If the file cannot be used, Load adds
 // nothing, renames it and returns [ErrDamaged].
 func (n *Names) Load(path string, keep func(endpoint uint16) bool) error {
 	text, err := readFile(path)

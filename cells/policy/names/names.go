@@ -18,7 +18,7 @@ type Config struct {
 
 	// InUse sets the value of each key to whether the endpoint has an open connection to the address. The TTLs of all these addresses have ended.
 	InUse func(expired map[Use]bool)
-	// Protected reports whether the address is one that no name can have: of a pod, a node, or a metadata service.
+	// Protected reports whether no name can have the address: of a pod, a node, or a metadata service.
 	Protected func(netip.Addr) bool
 }
 
@@ -68,7 +68,7 @@ type Names struct {
 	unsaved    bool
 }
 
-// endpoint is one that has asked for names.
+// endpoint is an endpoint that has asked for names.
 type endpoint struct {
 	id    uint16
 	names map[string]*lookup
@@ -192,7 +192,7 @@ func (n *Names) isProtected(addr netip.Addr) bool {
 // Normalize returns an address as it is learned: IPv4 not in IPv6, and without a zone.
 func Normalize(addr netip.Addr) netip.Addr { return addr.Unmap().WithZone("") }
 
-// IsLocalScope reports whether the address is one that no other machine has, so that it is not learned: unspecified, loopback, link-local (as that of a metadata service),
+// IsLocalScope reports whether no other machine has the address, so that it is not learned: unspecified, loopback, link-local (as a metadata service's),
 // multicast or broadcast.
 func IsLocalScope(addr netip.Addr) bool {
 	return !addr.IsValid() || addr.IsUnspecified() || addr.IsLoopback() || addr.IsMulticast() || addr.IsLinkLocalUnicast() ||
@@ -358,7 +358,7 @@ func (n *Names) Forget(endpoint uint16) {
 	}
 }
 
-// Admit has names be learned for an endpoint whose ID may have been that of one that is gone.
+// Admit lets an endpoint learn names whose ID may have belonged to a deleted endpoint.
 func (n *Names) Admit(endpoint uint16) {
 	n.mu.Lock()
 	defer n.mu.Unlock()

@@ -17,7 +17,7 @@ func (o *order) list(held bool) *list.List {
 	return &o.fresh
 }
 
-// oldest returns the lease that is to go first: one within its TTL before one that is held, as that has a connection. Leases with a
+// oldest returns the lease that is to go first: a lease within its TTL before a held one, as that has a connection. Leases with a
 // sequence from first on do not go; then it returns nil.
 func (o *order) oldest(first uint64) *lease {
 	for _, list := range []*list.List{&o.fresh, &o.held} {
@@ -42,7 +42,7 @@ func (l *lease) unlink() {
 	l.inEndpoint, l.inLookup = nil, nil
 }
 
-// hold marks a lease as one that only a connection keeps.
+// hold marks a lease that only a connection keeps.
 func (l *lease) hold() {
 	if !l.held {
 		l.unlink()

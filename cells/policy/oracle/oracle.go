@@ -15,10 +15,10 @@ import (
 // World is all that a decision depends on.
 type World struct {
 	Policies   []model.Policy
-	Endpoints  []model.Endpoint // of an address that several have, the last one counts
+	Endpoints  []model.Endpoint // of several with one address, the last one counts
 	HostPolicy bool             // traffic from the node to its pods is subject to policy
 	Audit      bool             // no policy is in force for local pods
-	// Unmanaged are ranges of pods of other nodes. With AllowUnmanaged those that are no endpoint's reach local pods.
+	// Unmanaged are ranges of pods of other nodes. With AllowUnmanaged addresses without an endpoint there reach local pods.
 	Unmanaged      []netip.Prefix
 	AllowUnmanaged bool
 	// Names are the addresses of names, as answers to DNS queries have said.

@@ -89,7 +89,7 @@ func (r Random) Port() uint16 {
 	return pick[uint16](r, 0, 1, 53, 79, 80, 81, 127, 128, 443, 1023, 1024, 8080, 32767, 32768, 65534, 65535)
 }
 
-// Connection is between any two addresses, mostly those of the world's endpoints, and often to a named port.
+// Connection is between any two addresses, mostly of the world's endpoints, and often to a named port.
 func (r Random) Connection(w World) Connection {
 	c := Connection{From: r.Address(), To: r.Address(), Protocol: r.protocol(), Port: r.Port()}
 	for _, end := range []*netip.Addr{&c.From, &c.To} {

@@ -20,7 +20,7 @@ func addressKey(addr netip.Addr, copyNumber uint32) abi.AddressKey {
 	return abi.AddressKey{Addr: abi.AddrOf(addr), Copy: copyNumber}
 }
 
-// Bits of a prefix' key before those of an address, and of an IPv6 address before those of an IPv4 address.
+// Bits of a prefix' key before an address, and of an IPv6 address before an IPv4 address.
 const copyBits, mappedBits = 32, 96
 
 func prefixKey(cidr netip.Prefix, copyNumber uint32) abi.PrefixKey {
@@ -48,7 +48,7 @@ func prefixValue(e *engine.Engine, cidr netip.Prefix, class engine.ClassID) uint
 	return uint32(class)
 }
 
-// addresses is a copy's part of the maps addresses and prefixes. Which class an address has the engine knows: there may be a million.
+// addresses is a copy's part of the maps addresses and prefixes. The engine knows the class of an address: there may be a million.
 type addresses struct {
 	maps       Maps
 	copyNumber uint32
@@ -64,7 +64,7 @@ func newAddresses(m Maps, copyNumber uint32) *addresses {
 	}
 }
 
-// set says of which class the address of an endpoint is. It was of another one before, or of none: 0.
+// set sets the class of the address of an endpoint. Its class was another one before, or 0 for none.
 func (x *addresses) set(e *engine.Engine, addr netip.Addr, before, class engine.ClassID) error {
 	if before == 0 && x.count >= room(x.maps.Addresses) {
 		return fmt.Errorf("%w: more than %d addresses", ErrNoRoom, room(x.maps.Addresses))

@@ -182,7 +182,7 @@ func (c *comparison) isTable(number uint32, id engine.TableID) bool {
 	return c.copy.tables.byID[id] != nil && (number == numbered(uint32(id), c.copy.number) || number == c.copy.tables.number(id))
 }
 
-// entries are those that a map of numbers should have.
+// entries are the expected entries of a map of numbers.
 type entries[K comparable] struct {
 	name, value string
 	want        map[K]uint32

@@ -72,7 +72,7 @@ func firstKey[K, V any](t *testing.T, m *ebpf.Map, chosen func(K) bool) (key K, 
 	return key, value
 }
 
-// TestCompareFindsDamage damages each kind of entry by hand: Compare tells, and writing everything anew mends it.
+// TestCompareFindsDamage damages each kind of entry by hand: Compare reports it, and writing everything again mends it.
 func TestCompareFindsDamage(t *testing.T) {
 	pod := netip.MustParseAddr("10.0.0.1")
 	for _, row := range []struct {

@@ -63,8 +63,8 @@ func (x *endpoints) set(e *engine.Engine, key string, id uint16) error {
 }
 
 // denyUnknown denies everything to endpoints that the active copy restricts and this one does not know: they may come back with the next change. Their node
-// reaches them, as it reaches all pods, if allowHost says so: a kubelet would kill them. were are those of the last copy of this agent; when there was none, all
-// may be such endpoints of a previous one. It returns what is or was restricted.
+// reaches them, as it reaches all pods, if allowHost says so: a kubelet would kill them. were are the endpoints of the last copy of this agent; when there was none, all
+// may be such endpoints of a previous agent. It returns the endpoints that are or were restricted.
 func (x *endpoints) denyUnknown(were map[uint16]bool, allowHost bool) (restricted map[uint16]abi.Policy, err error) {
 	if allowHost {
 		x.ingress = fromNode(x.copyNumber)
@@ -100,7 +100,7 @@ func (x *endpoints) denyUnknown(were map[uint16]bool, allowHost bool) (restricte
 // restricts reports whether a policy of any copy restricts the endpoint.
 func restricts(p abi.Policy) bool { return p.Egress != [2]uint32{} || p.Ingress != [2]uint32{} }
 
-// raise has all connections of these pods decided anew.
+// raise makes the programs decide all connections of these pods again.
 func (x *endpoints) raise(pods map[uint16]abi.Policy) error {
 	for id, p := range pods {
 		p.Revision++

@@ -102,7 +102,7 @@ func (u *update) check(change engine.Change, p plan) error {
 	return nil
 }
 
-// keep gives the class to which addresses move the rows of the one that they leave.
+// keep copies the rows of the class that addresses leave to the class that they move to.
 func (u *update) keep(t *table, m move) error {
 	set := t.setOf(m.from)
 	if t.setOf(m.to) == set {

@@ -79,7 +79,7 @@ func TestRemoveAllIPv4Interrupted(t *testing.T) {
 	}
 }
 
-// classIn is the class of an address that is nobody's, in the active copy.
+// classIn is the class of an address without an endpoint, in the active copy.
 func classIn(t *testing.T, m policymap.Maps, addr netip.Addr) (class uint32) {
 	t.Helper()
 	var active uint32

@@ -32,7 +32,7 @@ func newWorld(t *testing.T, m policymap.Maps, seed uint64) *world {
 	}
 }
 
-// change makes a few random changes, and has them written.
+// change makes a few random changes, and writes them.
 func (w *world) change(t *testing.T) {
 	t.Helper()
 	if err := w.tryChange(); err != nil {

@@ -36,7 +36,7 @@ func (r *removals) whenSafe(tell chan<- struct{}) {
 // pending are removals in the order in which they were asked for.
 type pending []*removals
 
-// run removes what nobody can need any more, and returns what is left.
+// run removes entries that are certainly unused, and returns the rest.
 func (p pending) run() (left pending, err error) {
 	for i, r := range p {
 		if !r.safe.Load() {

@@ -78,7 +78,7 @@ func allowsAny(rows []engine.Row, protocol model.Protocol) bool {
 // rowText is the length of a row in the content of a set. Its value is in the last four bytes.
 const rowText = 8
 
-// contentOf is equal for sets of equal rows, and for those that give one verdict about everything.
+// contentOf is equal for sets of equal rows, and for sets that give one verdict about everything.
 func contentOf(rows []engine.Row) string {
 	if number, one := withoutRows(rows); one {
 		return strconv.Itoa(int(number))

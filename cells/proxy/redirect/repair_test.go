@@ -98,7 +98,7 @@ func (w *world) shell(t testing.TB, script string) string {
 
 func (w *world) pin() string { return filepath.Join(w.bpfRoot, "proxy", "select_listener") }
 
-// state is all that is in the kernel, less numbers that change when it is made anew.
+// state is all that is in the kernel, less numbers that change when it is restored.
 func (w *world) state(t testing.TB) string {
 	t.Helper()
 	text := w.shell(t, `
