@@ -30,7 +30,7 @@ type BuiltIn struct {
 	udp       *redirect.UDPLoop // queries and their answers
 	decided   decidedQueries
 	meters    *meters
-	changed   chan struct{}  // has a token when open connections are to be decided about anew
+	changed   chan struct{}  // has a token when open connections are to be decided about again
 	serving   sync.WaitGroup // of connections and loops
 	accepting sync.WaitGroup // of loops that accept connections
 	admitting sync.WaitGroup // connections that were accepted, until they are sessions or refused
@@ -152,7 +152,7 @@ func (b *BuiltIn) followChanges(stopped context.Context) {
 	}
 }
 
-// Drain implements [Drainer]: what is open has as long as [Config.DrainTimeout] says.
+// Drain implements [Drainer]: open connections have [Config.DrainTimeout].
 func (b *BuiltIn) Drain(ctx context.Context) {
 	b.mu.Lock()
 	serves := b.stop != nil
@@ -316,7 +316,7 @@ func (b *BuiltIn) newDNSStream(s *session, conn *net.TCPConn) (serve func(contex
 	}
 }
 
-// admit finds out who a connection is of, and by which protocol it is served.
+// admit finds the endpoint that opened a connection, and the protocol that serves it.
 func (b *BuiltIn) admit(conn *net.TCPConn) (c *connection, dns bool, err error) {
 	c, err = identify(b.kernel, &b.rules, model.TCP, addrPort(conn.RemoteAddr()), addrPort(conn.LocalAddr()))
 	if err != nil {

@@ -55,7 +55,7 @@ func (checker) Kinds() []doctor.Kind {
 	}
 }
 
-// Examine implements doctor.Checker. The way is that of all pods, so there is nothing about one attachment alone.
+// Examine implements doctor.Checker. All pods share the way, so there is nothing about one attachment alone.
 func (c checker) Examine(_ context.Context, only string) (findings []doctor.Finding, err error) {
 	if only != "" {
 		return nil, nil

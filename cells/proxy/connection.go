@@ -112,7 +112,7 @@ func (c *connection) isOver() bool {
 	return err != nil || c.decided != nil && !sameEndpoints(c.versions, versions)
 }
 
-// checkReceiver returns an error when the server was no endpoint of this node, and has become one: what was decided without that one's rules does not hold. It expects
+// checkReceiver returns an error when the server was no endpoint of this node, and has become one: earlier decisions did not consider that endpoint's rules. It expects
 // the lock.
 func (c *connection) checkReceiver() error {
 	if c.receiver != 0 {

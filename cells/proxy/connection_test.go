@@ -79,7 +79,7 @@ func newConnection(t *testing.T, k *rowKernel, rules *rulesByNumber) *connection
 	return c
 }
 
-// TestDecidedQueries decides once about queries of the same ends, and anew when another pod has the ID of one.
+// TestDecidedQueries decides once about queries of the same ends, and again when another pod has the ID of one.
 func TestDecidedQueries(t *testing.T) {
 	k, rules, decided := newRowKernel(), newRules(t, 5, 6), decidedQueries{}
 	query := func() *connection {
@@ -103,7 +103,7 @@ func TestDecidedQueries(t *testing.T) {
 	}
 }
 
-// TestDecideServerComesLater has the server's address become that of an endpoint of the node while the connection is open.
+// TestDecideServerComesLater gives the server's address to an endpoint of the node while the connection is open.
 func TestDecideServerComesLater(t *testing.T) {
 	k, rules := newRowKernel(), newRules(t, 5, 6)
 	delete(k.endpoints, serverAddr.Addr())
@@ -210,7 +210,7 @@ func TestIdentifyUnknown(t *testing.T) {
 	}
 }
 
-// Rules of one end are for HTTP and those of the other one for DNS: nobody could say what the connection has to be.
+// One end's rules are for HTTP and the other's for DNS: the protocol of the connection is undefined.
 func TestProtocolConflict(t *testing.T) {
 	k, rules := newRowKernel(), newRules(t, 5)
 	names, err := compile(model.Layer7{DNS: []model.DNSRule{{Pattern: "*"}}})

@@ -134,7 +134,7 @@ type envoy struct {
 	mu          sync.Mutex // guards the fields below
 	silent      bool       // it answers nothing
 	refuses     error
-	pending     discovery // what it has not answered
+	pending     discovery // not answered yet
 	rules       map[uint32]model.Layer7
 	sockets     redirect.Sockets
 	server      *http.Server

@@ -159,7 +159,7 @@ func TestRemoveUnused(t *testing.T) {
 	}
 }
 
-// What a previous agent has left is removed when there are no rules.
+// Leftovers of a previous agent are removed when there are no rules.
 func TestRemoveUnusedAfterStart(t *testing.T) {
 	w := newWorld(t)
 	w.must(w.prepare())
@@ -196,7 +196,7 @@ func TestPrepareFails(t *testing.T) {
 	}
 }
 
-// The task follows a way that is opened later, and each one that is opened again.
+// The task follows a way that is opened later or again.
 func TestFollowTask(t *testing.T) {
 	w := newWorld(t)
 	task := newFollowTask(w.proxy, w.proxy.log)
@@ -318,7 +318,7 @@ func (m *meanwhile) Release(numbers []uint32) {
 	m.Listener.Release(numbers)
 }
 
-// TestPrepareWhileStopping: rules that come when the proxy stops are not in use, and those that requests which are being served are decided by stay.
+// TestPrepareWhileStopping: rules that come when the proxy stops are not in use, and rules of requests under way stay.
 func TestPrepareWhileStopping(t *testing.T) {
 	w := newWorld(t)
 	w.must(w.prepare())

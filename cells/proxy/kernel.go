@@ -22,7 +22,7 @@ type Kernel interface {
 	// Version returns the generation of an endpoint's ID, which changes when another endpoint gets the ID, and the revision of the endpoint's policies, which changes
 	// whenever a verdict may.
 	Version(id uint16) (generation, revision uint32, err error)
-	// AddressGeneration returns a number that changes whenever an address becomes that of an endpoint of this node.
+	// AddressGeneration returns a number that changes whenever an endpoint of this node gets an address.
 	AddressGeneration() (uint32, error)
 }
 

@@ -28,7 +28,7 @@ type Listener interface {
 
 // Drainer is a [Listener] that can drain its connections before it stops.
 type Drainer interface {
-	// Drain has clients connect anew for their next requests, goes on accepting, and returns when what was open has come to its end. What lasts longer than the listener
-	// lets it is ended. When ctx ends it returns at once.
+	// Drain tells clients to use new connections for their next requests, goes on accepting, and returns when the open connections have ended. A connection that lasts longer than the listener
+	// allows is closed. When ctx ends it returns at once.
 	Drain(ctx context.Context)
 }

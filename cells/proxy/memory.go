@@ -7,8 +7,8 @@ import (
 	"porin.dev/porin/cells/proxy/quota"
 )
 
-// Connections hold buffers while they forward something, and what is to be remembered of requests. Above a first buffer of each connection, that of an endpoint and of
-// all is bounded.
+// Connections hold buffers while they forward something, and their state of requests. Above a first buffer of each connection, the memory of an endpoint and of
+// all connections is bounded.
 const (
 	maxEndpointMemory = 128 << 20
 	maxMemory         = 512 << 20
@@ -74,7 +74,7 @@ func (s *sessionMemory) Release(bytes int) {
 	}
 }
 
-// close releases all, at the end of the session: what was left in buffers is garbage.
+// close releases all, at the end of the session: the rest of the buffers is garbage.
 func (s *sessionMemory) close() {
 	s.mu.Lock()
 	held := s.held

@@ -41,7 +41,7 @@ type Config struct {
 	DeniedNames dnsproxy.Denied
 }
 
-// DefaultDrainTimeout is that of a proxy within the agent.
+// DefaultDrainTimeout is the drain timeout of a proxy within the agent.
 const DefaultDrainTimeout = 5 * time.Second
 
 // New returns a proxy that is not started, with the way to its listener. It touches nothing.
@@ -51,7 +51,7 @@ func New(r *redirect.Redirect, listener Listener, log *slog.Logger) *Proxy {
 	}
 }
 
-// OnListeners has f told of the listening sockets whenever the way into the proxy is opened, and of nil when it is removed. It is called before Start.
+// OnListeners registers f, which is called with the listening sockets whenever the way into the proxy is opened, and with nil when it is removed. It is called before Start.
 // f must not call the proxy.
 func (p *Proxy) OnListeners(f func(*redirect.Listeners)) { p.opened = f }
 
@@ -70,7 +70,7 @@ func (p *Proxy) Drain(ctx context.Context) {
 	}
 }
 
-// Stop lets the current requests end, within ctx and as the listener does, and closes all connections. What is in the kernel stays: new connections wait for the next
+// Stop lets the current requests end, within ctx and as the listener does, and closes all connections. Kernel state stays: new connections wait for the next
 // proxy.
 func (p *Proxy) Stop(ctx context.Context) error {
 	started, err := p.stopAccepting()
@@ -114,7 +114,7 @@ func (p *Proxy) Prepare(ctx context.Context, rules map[uint32]model.Layer7) erro
 		return err
 	}
 	if err := p.openIfNeeded(); err != nil {
-		p.Release(added) // nobody releases what was not prepared
+		p.Release(added) // no other caller releases unprepared rules
 		return err
 	}
 	return nil
@@ -159,7 +159,7 @@ func (p *Proxy) Release(numbers []uint32) {
 	p.listener.Release(numbers)
 }
 
-// Repair has the way into the proxy be as it should, such as after an agent has made its maps anew. It does nothing unless the way is open.
+// Repair restores the way into the proxy, such as after an agent has replaced its maps. It does nothing unless the way is open.
 func (p *Proxy) Repair() error { return p.redirect.Repair() }
 
 // Healthy implements [policy.Proxy].

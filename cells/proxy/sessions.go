@@ -34,7 +34,7 @@ type sessions struct {
 	closed   bool
 }
 
-// drainSoon is how long a connection that is opened while others are drained has for further requests: a client that were told at once to connect anew might not
+// drainSoon is how long a connection that is opened while others are drained has for further requests: a client that were told at once to connect again might not
 // have sent one.
 const drainSoon = time.Second
 
@@ -66,7 +66,7 @@ func (x *sessions) remove(s *session) {
 	close(s.done)
 }
 
-// list returns those that f reports.
+// list returns the sessions that f reports.
 func (x *sessions) list(f func(*session) bool) (list []*session) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -105,7 +105,7 @@ func wait(ctx context.Context, list []*session) error {
 	return nil
 }
 
-// startDrain has all sessions drained, and soon those that begin. It returns those that began before.
+// startDrain drains all sessions, and new ones soon after their begin. It returns the sessions that began before.
 func (x *sessions) startDrain() []*session {
 	x.mu.Lock()
 	x.draining = true

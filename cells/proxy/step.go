@@ -9,8 +9,8 @@ import (
 	"porin.dev/porin/cells/endpoint"
 )
 
-// Step is the proxy's [endpoint.Step]: it ends an endpoint's connections when it goes. It stands between those of policy and datapath, so
-// nothing is redirected any more by then.
+// Step is the proxy's [endpoint.Step]: it ends an endpoint's connections when it goes. It stands between policy's and datapath's, so
+// nothing is redirected any more when it runs.
 type Step struct {
 	proxy EndpointCloser
 	log   *slog.Logger
@@ -32,7 +32,7 @@ func NewStep(c EndpointCloser, log *slog.Logger) *Step { return &Step{proxy: c, 
 // Name is "proxy".
 func (s *Step) Name() string { return "proxy" }
 
-// Attach does nothing: what is redirected is the policies' matter.
+// Attach does nothing: policies decide about redirection.
 func (s *Step) Attach(_ context.Context, ep endpoint.Endpoint, _ *endpoint.Namespace) (endpoint.Endpoint, error) {
 	return ep, nil
 }

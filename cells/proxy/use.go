@@ -23,7 +23,7 @@ func (u *use) beginPrepare() {
 	u.idle = false
 }
 
-// endPrepare returns those of the numbers that there were no rules of before.
+// endPrepare returns the numbers that had no rules before.
 func (u *use) endPrepare(numbers []uint32, err error) (added []uint32) {
 	u.mu.Lock()
 	defer u.mu.Unlock()

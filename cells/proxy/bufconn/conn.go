@@ -1,5 +1,5 @@
-// Package bufconn reads from a connection into a buffer that is held only while there is something in it. A connection that waits for its
-// peer costs no buffer, of which there are as many as connections that are in use at a time.
+// Package bufconn reads from a connection into a buffer that is held only while it has data. A connection that waits for its
+// peer has no buffer.
 package bufconn
 
 import (
@@ -14,7 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// BufferSize is that of a connection's buffer while something is in it; it grows for a head that is longer. A frame of HTTP/2's usual size
+// BufferSize is the size of a connection's buffer while it has data; it grows for a longer head. A frame of HTTP/2's usual size
 // fits in it, and it is a size that the allocator has.
 const BufferSize = 18 << 10
 

@@ -69,7 +69,7 @@ func (s *Server) adoptAgent(ctx context.Context, agent *rpcConn, rules snapshot)
 		return nil, errReplaced
 	}
 	s.version = rules.Version
-	before := slices.Collect(maps.Keys(s.agents)) // there is one agent, which has connected anew
+	before := slices.Collect(maps.Keys(s.agents)) // there is one agent, which has connected again
 	s.agents[agent], s.current = struct{}{}, agent
 	if !isClosed(s.agentConnected) {
 		close(s.agentConnected)

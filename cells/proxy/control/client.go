@@ -23,7 +23,7 @@ var ErrNotConnected = fault.New(fault.Unavailable, "porin-proxy is not connected
 const (
 	firstDial = 20 * time.Millisecond // the pause after a dial that failed
 	lastDial  = time.Second
-	// callTimeout bounds a call of the agent that nobody waits for with a timeout of their own: the first one, with which the proxy gets all rules, later
+	// callTimeout bounds a call of the agent whose caller has no timeout of its own: the first one, with which the proxy gets all rules, later
 	// rules, and names.
 	callTimeout = 10 * time.Second
 )
@@ -76,7 +76,7 @@ func (c *Client) Healthy() error { return c.Status().Err }
 // Changed implements [policy.Proxy].
 func (c *Client) Changed() {
 	for _, p := range c.conns.list() {
-		go func() { _ = p.rpc.notify(methodChanged, struct{}{}) }() // an end that is gone is noticed by who reads
+		go func() { _ = p.rpc.notify(methodChanged, struct{}{}) }() // the reader notices a closed connection
 	}
 }
 

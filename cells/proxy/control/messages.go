@@ -130,7 +130,7 @@ type report struct {
 	Error       string `json:"error,omitempty"`
 }
 
-// socketsOf takes the files of the sockets out of the message, and maps each to its index. On an error it takes none: the caller closes those of the message.
+// socketsOf takes the files of the sockets out of the message, and maps each to its index. On an error it takes none: the caller closes the message's files.
 func socketsOf(m *message, indexes []uint32) (redirect.Sockets, error) {
 	if len(m.files) < len(indexes) {
 		return nil, fmt.Errorf("%s: %d descriptors have come, want at least %d", m.Method, len(m.files), len(indexes))

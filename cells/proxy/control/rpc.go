@@ -102,14 +102,14 @@ func (r *rpcConn) deliver(m message) {
 	c := r.waiting[m.ID]
 	delete(r.waiting, m.ID)
 	r.mu.Unlock()
-	if c == nil { // who has called does not wait any more
+	if c == nil { // the caller does not wait any more
 		closeFiles(m.files)
 		return
 	}
 	c <- m
 }
 
-// notify sends a message that nobody answers. It blocks while another message is written, and for at most [writeTimeout] if the other end does not read. The
+// notify sends a message without an answer. It blocks while another message is written, and for at most [writeTimeout] if the other end does not read. The
 // caller keeps the files.
 func (r *rpcConn) notify(method string, body any, files ...*os.File) error {
 	text, err := json.Marshal(body)

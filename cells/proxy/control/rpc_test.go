@@ -36,7 +36,7 @@ func pair(t testing.TB) (a, b *net.UnixConn) {
 	return a, b
 }
 
-// rpcConns returns two connected ones that are served until the test ends.
+// rpcConns returns two ends of a connection, served until the test ends.
 func rpcConns(t testing.TB, handleA, handleB handler) (a, b *rpcConn) {
 	t.Helper()
 	connA, connB := pair(t)
@@ -156,7 +156,7 @@ func TestNotifyInOrder(t *testing.T) {
 	}
 }
 
-// TestWriteToStuckPeer: an end that does not read holds nobody up for ever.
+// TestWriteToStuckPeer: an end that does not read holds up no caller for ever.
 func TestWriteToStuckPeer(t *testing.T) {
 	conn, _ := pair(t)
 	w := newWire(conn)
@@ -170,7 +170,7 @@ func TestWriteToStuckPeer(t *testing.T) {
 	}
 }
 
-// TestReadDamaged: what is no message ends the connection.
+// TestReadDamaged: bytes that are no message end the connection.
 func TestReadDamaged(t *testing.T) {
 	for name, text := range map[string][]byte{
 		"too large":  binary.BigEndian.AppendUint32(nil, maxMessage+1),

@@ -19,14 +19,14 @@ import (
 	"porin.dev/porin/internal/version"
 )
 
-// Maps are the agent's. A proxy opens them when an agent connects, which may have made them anew.
+// Maps are the agent's. A proxy opens them when an agent connects, which may have replaced them.
 type Maps interface {
 	Open() error
 }
 
 // Server is the proxy's end: it is controlled by the agent, and gives its place to the next proxy.
 //
-// Locks are taken in this order: updating, that of [proxy.Proxy] (which is held when it tells of its sockets), mu, that of [redirect.Redirect].
+// Locks are taken in this order: updating, [proxy.Proxy]'s (held when it tells of its sockets), mu, [redirect.Redirect]'s.
 type Server struct {
 	cfg             ServerConfig
 	proxy           *proxy.Proxy
@@ -48,11 +48,11 @@ type Server struct {
 	mu       sync.Mutex // guards the fields below
 	listener *net.UnixListener
 	lock     *os.File
-	rules    snapshot // what the proxy has
+	rules    snapshot // the proxy's rules
 	agents   map[*rpcConn]struct{}
 	current  *rpcConn            // that said hello last
-	sockets  *redirect.Listeners // that the proxy listens on; nil: none
-	// The four flags are independent: a server that stops may be handing over, and one that hands over may not have the rules yet.
+	sockets  *redirect.Listeners // the proxy listens on them; nil: none
+	// The four flags are independent: a server that stops may be handing over, and a server that hands over may not have the rules yet.
 	//
 	//	Start ends --> started --> take-over: handingOver --> aborted: not any more
 	//	                                          '--> serving: stopping, too; handingOver stays, so that rules of an agent are not confirmed
@@ -250,7 +250,7 @@ func (c *serverConn) handle(ctx context.Context, m message) (any, []*os.File, er
 		if err := json.Unmarshal(m.Body, &body); err != nil {
 			return nil, nil, err
 		}
-		ctx, cancel := context.WithTimeout(ctx, proxy.CloseTimeout) // the agent has given up by then
+		ctx, cancel := context.WithTimeout(ctx, proxy.CloseTimeout) // the agent gives up after it
 		defer cancel()
 		c.server.learner.acknowledged.removeEndpoint(body.Endpoint)
 		return nil, nil, c.server.proxy.CloseEndpoint(ctx, body.Endpoint)

@@ -170,8 +170,8 @@ func TestUpdateWhileHandingOver(t *testing.T) {
 	}
 }
 
-// TestTakeOver gives the next proxy the place, the rules for names, and what an agent has acknowledged. Answers of the
-// previous one that wait are learned by the next one's agent.
+// TestTakeOver gives the next proxy the place, the rules for names, and the acknowledged rules. Waiting answers of the
+// previous proxy are learned by the next one's agent.
 func TestTakeOver(t *testing.T) {
 	dir := t.TempDir()
 	previous, replaced := newServer(t, dir)
@@ -272,7 +272,7 @@ func TestCloseEndpointNames(t *testing.T) {
 	}
 }
 
-// TestStartWhilePreviousStops: the next proxy does not wait for requests of one that was told to stop.
+// TestStartWhilePreviousStops: the next proxy does not wait for requests of a stopping one.
 func TestStartWhilePreviousStops(t *testing.T) {
 	dir := t.TempDir()
 	previous, _ := newServer(t, dir)

@@ -32,7 +32,7 @@ func (s *Server) reportLoop() {
 		for _, agent := range agents {
 			if before, ok := told[agent]; !ok || before != r {
 				told[agent] = r
-				_ = agent.notify(methodReport, r) // an end that is gone is noticed by who reads
+				_ = agent.notify(methodReport, r) // the reader notices a closed connection
 			}
 		}
 	}

@@ -68,7 +68,7 @@ func WaitUnserved(ctx context.Context, socket string) error {
 	return errors.Join(err, file.Close())
 }
 
-// listenAt serves a socket for root alone, in place of one that a killed proxy has left. The caller has the lock.
+// listenAt serves a socket for root alone, in place of a killed proxy's. The caller has the lock.
 func listenAt(ctx context.Context, path string) (*net.UnixListener, error) {
 	if info, err := os.Lstat(path); err == nil && info.Mode().Type() != fs.ModeSocket {
 		return nil, fmt.Errorf("a file that is no socket is in the way: remove %s, or choose another --proxy-socket", path)

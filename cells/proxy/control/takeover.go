@@ -21,9 +21,9 @@ import (
 const (
 	// takeOverTimeout is how long a proxy that takes over may take until it serves.
 	takeOverTimeout = 10 * time.Second
-	// handoverTimeout is how long the one that serves waits for it, which goes on then.
+	// handoverTimeout is how long the serving proxy waits for it; it goes on then.
 	handoverTimeout = 15 * time.Second
-	// servingWait is how long one that serves waits for the previous one to stop that. It goes on then, unless that answers that it has gone on.
+	// servingWait is how long a serving proxy waits for the previous one to stop serving. It goes on then, unless the previous one answers that it has gone on.
 	servingWait = 5 * time.Second
 )
 
@@ -218,7 +218,7 @@ func (c *serverConn) handOver(m *message) (any, []*os.File, error) {
 	return answer, files, nil
 }
 
-// rulesForNext returns the rules that the next proxy gets: those in use, or those of the file while this proxy waits for its first agent. It expects the lock.
+// rulesForNext returns the rules that the next proxy gets: the rules in use, or the file's while this proxy waits for its first agent. It expects the lock.
 func (s *Server) rulesForNext() snapshot {
 	if s.resumed || isClosed(s.agentConnected) {
 		return s.rules
@@ -232,7 +232,7 @@ func (s *Server) rulesForNext() snapshot {
 	return rules
 }
 
-// handoverFiles returns the files of a [takeOverAnswer], in its order, also with an error: the caller closes them, those of given among them. It expects the lock.
+// handoverFiles returns the files of a [takeOverAnswer], in its order, also with an error: the caller closes them, given's too. It expects the lock.
 func (s *Server) handoverFiles(given redirect.Handover) (files []*os.File, err error) {
 	for _, index := range indexesOf(given.Sockets) {
 		files = append(files, given.Sockets[index])

@@ -31,7 +31,7 @@ var (
 	errTruncated = errors.New("descriptors of a message were lost: the process is short of descriptors (RLIMIT_NOFILE)")
 )
 
-// message is a call, the answer to one, or a notification: a call without ID that nobody answers.
+// message is a call, the answer to one, or a notification: a call without ID and without an answer.
 type message struct {
 	ID     uint64          `json:"id,omitempty"`
 	Method string          `json:"method,omitempty"` // "" in an answer
@@ -79,7 +79,7 @@ func (w *wire) write(ctx context.Context, m message) error {
 	return nil
 }
 
-// writeFirst writes the first byte of a frame with the descriptors. [os.File.Fd] would have the sockets block, those of the other process, too.
+// writeFirst writes the first byte of a frame with the descriptors. [os.File.Fd] would make the sockets block, also in the other process.
 func (w *wire) writeFirst(b []byte, files []*os.File, fds []int) (err error) {
 	if len(files) == 0 {
 		var rights []byte

@@ -18,7 +18,7 @@ type Answer struct {
 	Endpoint uint16
 	Name     string
 	Chain    []string // the names that CNAME records lead to, in this order
-	// Addresses are those of Name, in the order of the records; one may be there twice. A TTL is the least of the address and of the CNAME
+	// Addresses are Name's, in the order of the records; one may be there twice. A TTL is the least of the address and of the CNAME
 	// records that lead to it.
 	Addresses []dnsname.Address
 }

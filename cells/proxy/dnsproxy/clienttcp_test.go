@@ -125,7 +125,7 @@ func TestServeResolver(t *testing.T) {
 	}
 }
 
-// TestServeTCPOutOfOrder sends two queries at once, of which the first one is answered when the second one was.
+// TestServeTCPOutOfOrder sends two queries at once, the first is answered after the second.
 func TestServeTCPOutOfOrder(t *testing.T) {
 	second := make(chan struct{})
 	s := newServer(t, func(w dns.ResponseWriter, m *dns.Msg) {

@@ -4,20 +4,20 @@
 //	                   |  parse, rules, limits -------- refused: NXDOMAIN, REFUSED, FORMERR, NOTIMP, SERVFAIL or nothing --> pod
 //	                   v
 //	    [Config.Open], [Config.Dial] --the same bytes with another ID, from another port--> the server that the pod asked
-//	                   |  <-- answers: those that do not match are ignored
+//	                   |  <-- answers that do not match are ignored
 //	                   v
 //	              [Config.Learn]: the addresses are in the policy before the pod has them
 //	                   |                                `- fails, or is late: SERVFAIL --> pod
 //	                   '-- the same bytes with the ID of the pod --> pod                       [Config.Record] hears of every query
 //
-// What is forwarded is what was decided about: a query is forwarded only if it has one meaning. It has one question, with a name without
+// The forwarded query is the one that was decided about: a query is forwarded only if it has one meaning. It has one question, with a name without
 // compression, of class IN and a type of data, and nothing behind it but one OPT record. Another parser has to read the same question. The
 // bytes are forwarded as they are, so EDNS options, cookies, the bits DO, AD and CD, and the case of the name pass.
 //
-// An answer is accepted when its ID and the bytes of its question are those of the query that was sent. The addresses of an answer are those of
+// An answer is accepted when its ID and the bytes of its question equal the sent query's. The addresses of an answer are from
 // records A and AAAA, and the hints of HTTPS and SVCB, in its answer section under the name of the question or a name that its CNAME records
-// lead to. Hints are learned and not stripped: clients connect to them, and an answer without them would not be the one that was signed.
-// Addresses that only the additional section has are not learned: clients ask for those by name. Answers with an error pass.
+// lead to. Hints are learned and not stripped: clients connect to them, and an answer without them would not match its signature.
+// Addresses that only the additional section has are not learned: clients ask for them by name. Answers with an error pass.
 //
 // A pod hears SERVFAIL when the server has not answered in time, rather than nothing: the resolvers of glibc and Go ask the next server then,
 // musl asks again, and a client on TCP does not hang. The same holds for a server that says that its port is closed. The timeout is a

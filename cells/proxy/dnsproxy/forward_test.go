@@ -320,7 +320,7 @@ func TestHandleLearnCanceled(t *testing.T) {
 	})
 }
 
-// TestHandleLearnsBeforeReply has a client that looks what was learned when it has its answer.
+// TestHandleLearnsBeforeReply: a client that has its answer finds the addresses learned.
 func TestHandleLearnsBeforeReply(t *testing.T) {
 	s := newServer(t, answer(t, "example.com. 60 IN AAAA 2001:db8::1"))
 	p := newProxy(t, func(c *Config) { c.Dial = s.dial })
@@ -332,7 +332,7 @@ func TestHandleLearnsBeforeReply(t *testing.T) {
 	}
 }
 
-// TestHandleRulesChange has the rules change while the query is on its way, as when the pod goes: nothing is learned for who has its ID then.
+// TestHandleRulesChange changes the rules while the query is on its way, as when the pod goes: nothing is learned for the next pod with its ID.
 func TestHandleRulesChange(t *testing.T) {
 	s := newServer(t, answer(t, "example.com. 60 IN A 192.0.2.1"))
 	asked := 0

@@ -115,7 +115,7 @@ func checkWithDNSMessage(t *testing.T, m []byte, rec Record) {
 	}
 }
 
-// FuzzAnswer compares the addresses of an answer with those that another library and a naive walk find.
+// FuzzAnswer compares the addresses of an answer with another library's and a naive walk's.
 func FuzzAnswer(f *testing.F) {
 	q := query("example.com.", dns.TypeA)
 	raw := pack(f, q)

@@ -35,7 +35,7 @@ type Socket interface {
 	io.WriteCloser
 }
 
-// Limits bounds what is in flight: see package quota. What is more is answered with SERVFAIL, as the pod may try again.
+// Limits bounds what is in flight: see package quota. A query above them is answered with SERVFAIL, as the pod may try again.
 type Limits struct {
 	Timeout                time.Duration // from a query to its reply, of the server and Learn together
 	RetransmitAfter        time.Duration // after which a datagram without answer is sent once more

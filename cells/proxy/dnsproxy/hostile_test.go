@@ -122,7 +122,7 @@ func TestHandleRefuses(t *testing.T) {
 	}
 }
 
-// TestHandlePolicy refuses names that no rule matches, and none that only looks like one that a rule matches.
+// TestHandlePolicy refuses names that no rule matches, also names that only look like a matching one.
 func TestHandlePolicy(t *testing.T) {
 	for _, name := range []string{
 		"example.net.", "com.", ".", "example.com.evil.org.", "wwwexample.com.", `www\.example.com.`, `a\.b.example.com.`,

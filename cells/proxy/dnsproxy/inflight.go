@@ -56,7 +56,7 @@ func (f *inFlight) add(key queryKey) Outcome {
 	return outcome
 }
 
-// answered has the query be a new one when it comes again. It still counts.
+// answered makes the query a new one when it comes again. It still counts.
 func (f *inFlight) answered(key queryKey) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -265,7 +265,7 @@ func TestHandleTruncation(t *testing.T) {
 	}
 }
 
-// TestHandleBadAnswer has an answer whose records cannot be read.
+// TestHandleBadAnswer answers with records that cannot be read.
 func TestHandleBadAnswer(t *testing.T) {
 	s := newServer(t, func(w dns.ResponseWriter, m *dns.Msg) {
 		r := new(dns.Msg).SetReply(m)

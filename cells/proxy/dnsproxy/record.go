@@ -37,7 +37,7 @@ type Outcome string
 const (
 	Answered      Outcome = "answered"       // the pod has what the server said
 	Policy        Outcome = "policy"         // no rule matches the name
-	Kind          Outcome = "kind"           // a class other than IN, or a type that is not of data, as those of zone transfers
+	Kind          Outcome = "kind"           // a class other than IN, or a type that is not of data, as for zone transfers
 	Ambiguous     Outcome = "ambiguous"      // another parser reads something else, or nothing: a label has a dot
 	Malformed     Outcome = "malformed"      // not a query with one question and at most one OPT record
 	Unsupported   Outcome = "unsupported"    // an opcode other than QUERY

@@ -15,7 +15,7 @@ type udpExchange struct {
 	mu            sync.Mutex // guards the fields below
 	socket        Socket
 	due           time.Time   // when it is sent again or is over
-	stopAfterFunc func() bool // has the end of ctx be of no interest
+	stopAfterFunc func() bool // stops watching the end of ctx
 	ended         bool
 	retransmitted bool // once
 	ignored       int
@@ -77,7 +77,7 @@ func (d *udpExchange) receive(m []byte, err error) {
 	d.handler.handleResult(d.pendingQuery, d.answered(answer, d.ignored))
 }
 
-// refusedGrace is how long an answer may still come after the server has said that nobody listens: others may have sent that in its name.
+// refusedGrace is how long an answer may still come after the server has said that the port is closed: others may have sent that in its name.
 const refusedGrace = 200 * time.Millisecond
 
 // refused has the exchange end soon, unless an answer comes.

@@ -15,7 +15,7 @@ type exchanges struct {
 	running bool // a timer is
 }
 
-// checksPerLimit is how often exchanges are looked at before the first of them is due. What is due happens so much later at most.
+// checksPerLimit is how often exchanges are looked at before the first of them is due. An exchange that is due is handled so much later at most.
 const checksPerLimit = 15
 
 func newExchanges(l Limits) *exchanges {

@@ -182,7 +182,7 @@ func cpuTime(b *testing.B) time.Duration {
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
-// BenchmarkProxy compares requests through the proxy with those that go directly.
+// BenchmarkProxy compares requests through the proxy with direct ones.
 func BenchmarkProxy(b *testing.B) {
 	for _, body := range []int{100, 16 << 10} {
 		for _, c := range []struct{ conns, streams int }{{1, 1}, {1, 50}, {16, 10}} {

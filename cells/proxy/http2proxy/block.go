@@ -140,7 +140,7 @@ func isGRPC(contentType string) bool {
 // request reads the head of a request. It returns what stands in it also with a reason, as far as it was read.
 func (b *block) request() (httpproxy.Request, httpproxy.Reason) {
 	if b.tooLarge {
-		b.check() // what it is about
+		b.check() // the benchmarked function
 		return httpproxy.Request{Method: b.method, Path: b.path}, httpproxy.ReasonHeadTooLarge
 	}
 	if reason := b.check(); reason != "" {

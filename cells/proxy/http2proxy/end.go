@@ -72,7 +72,7 @@ func (s *Session) serverEnded(err error) {
 	s.end(http2.ErrCodeNo, err)
 }
 
-// end ends the connection to the client in order, and the one to the server. What the client still sends is dropped, for a moment.
+// end ends the connection to the client in order, and the one to the server. Further bytes of the client are dropped, for a moment.
 func (s *Session) end(code http2.ErrCode, err error) {
 	s.mu.Lock()
 	if s.ending {
@@ -98,7 +98,7 @@ func (s *Session) end(code http2.ErrCode, err error) {
 	}
 }
 
-// lastServed is the last stream that was answered, or of which something may have come to the server. It needs the lock.
+// lastServed is the last stream that was answered, or that may have reached the server. It needs the lock.
 func (s *Session) lastServed() uint32 {
 	last := min(s.lastID, s.accepted)
 	if s.deciding != 0 {

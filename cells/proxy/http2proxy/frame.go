@@ -15,7 +15,7 @@ import (
 
 const (
 	frameHeader = 9
-	maxPayload  = 16 << 10 // the size that everybody takes; we announce no other
+	maxPayload  = 16 << 10 // the size that all peers accept; we announce no other
 	maxStream   = 1<<31 - 1
 )
 
@@ -72,7 +72,7 @@ var (
 
 var errEnded = errors.New("the session has ended")
 
-// readFrame waits for the next frame of the peer. What was gathered for the peers is sent before it waits.
+// readFrame waits for the next frame of the peer. Gathered frames are sent before it waits.
 func (s *Session) readFrame(p *peer) (frame, error) {
 	p.conn.Discard(p.used)
 	p.used = 0

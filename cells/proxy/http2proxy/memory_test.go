@@ -76,7 +76,7 @@ func TestIdleMemory(t *testing.T) {
 	runtime.KeepAlive(clients)
 }
 
-// exchange has three requests, with headers that fill tables, and answers; what it needs is gone after that.
+// exchange has three requests, with headers that fill tables, and answers; its memory is released after that.
 func exchange(t *testing.T, client net.Conn, server func() net.Conn) {
 	t.Helper()
 	if _, err := client.Write([]byte(http2.ClientPreface)); err != nil {

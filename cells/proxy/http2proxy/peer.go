@@ -24,16 +24,16 @@ type peer struct {
 
 	// Guarded by Session.mu.
 	encoder *hpack.Encoder
-	out     []byte // what is to be sent
+	out     []byte // to be sent
 	buffer  *bufconn.Buffer
 	held    int       // bytes of memory for out
-	writing time.Time // since when; zero: nobody writes
+	writing time.Time // since when; zero: no write is under way
 	err     error     // of a write
 	unacked []bool    // SETTINGS that were sent; true: the other peer waits for the acknowledgement
 	budget  frameBudget
 }
 
-// tableSize is that of the compression tables, the default.
+// tableSize is the size of the compression tables, the default.
 const tableSize = 4 << 10
 
 func newPeer(c *bufconn.Conn) *peer {
@@ -215,7 +215,7 @@ func (s *Session) flushLocked(p *peer, most int) error {
 	return p.err
 }
 
-// maxUseless limits the useless frames that a peer may send at once, perSecond those that it may go on sending. Useful frames refill the
+// maxUseless limits the useless frames that a peer may send at once, perSecond the rate at which it may go on. Useful frames refill the
 // budget, since peers send a ping for the data that they receive.
 const (
 	maxUseless = 2000

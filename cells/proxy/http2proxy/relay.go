@@ -9,7 +9,7 @@ import (
 	"porin.dev/porin/cells/proxy/httpproxy"
 )
 
-// costOfReset is that of a stream which is canceled before it was answered: the server may have done work for it. An answer makes up for it.
+// costOfReset is the cost of a stream that is canceled before it was answered: the server may have done work for it. An answer makes up for it.
 const costOfReset = 4
 
 // relay handles the frames that go from one peer to the other. to is nil while the server was not dialled.
@@ -238,7 +238,7 @@ func (s *Session) readSettings(from *peer, f frame) (list []http2.Setting, err e
 				return nil, windowError
 			}
 		case http2.SettingMaxConcurrentStreams:
-			if from == s.client { // of those that the server pushes
+			if from == s.client { // of streams that the server pushes
 				continue
 			}
 			v.Val = min(v.Val, uint32(s.Limits.Streams))

@@ -92,7 +92,7 @@ func (s *Session) begin(client *peer) {
 	}
 }
 
-// Drain lets the current streams end, and those that the client has begun before it knows. The session ends then.
+// Drain lets the current streams end, and streams that the client begins before it knows. The session ends then.
 func (s *Session) Drain() {
 	s.mu.Lock()
 	defer s.mu.Unlock()

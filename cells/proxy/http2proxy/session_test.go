@@ -117,7 +117,7 @@ func TestBodies(t *testing.T) {
 	p.noStreams()
 }
 
-// TestSlowStreamHoldsUpNoOther has many responses that nobody reads, and requests that are answered meanwhile.
+// TestSlowStreamHoldsUpNoOther makes many responses without a reader, and requests that are answered meanwhile.
 func TestSlowStreamHoldsUpNoOther(t *testing.T) {
 	p := newProxy(t, httpServer(t, func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == "/long" {
@@ -287,7 +287,7 @@ func TestDrain(t *testing.T) {
 					return
 				default:
 				}
-				// The client sends it again, on another connection, when it has chosen one that is drained before it has sent anything.
+				// The client sends it again, on another connection, when its connection is drained before it has sent anything.
 				answer, err := c.Post(p.url(), "text/plain", strings.NewReader("x"))
 				if err != nil {
 					t.Errorf("request while the proxy is drained: %v", err)
@@ -306,7 +306,7 @@ func TestDrain(t *testing.T) {
 			s.Drain()
 		}
 	}
-	p.ended(1) // of those that came later; the first one has a stream
+	p.ended(1) // of the later ones; the first one has a stream
 	close(proceed)
 	if body, err := io.ReadAll(answer.Body); err != nil || string(body) != "whole" {
 		t.Errorf("%q, %v", body, err)

@@ -101,7 +101,7 @@ func (s *Session) endSide(st *stream, fromClient bool) {
 	}
 }
 
-// drop ends a stream. Who may still send to it, or wait for it, is told. The client gets an answer if none was begun, and the server a RST.
+// drop ends a stream, and tells each peer that may still send to it, or wait for it. The client gets an answer if none was begun, and the server a RST.
 // It needs the lock.
 func (s *Session) drop(st *stream, reason httpproxy.Reason, code http2.ErrCode) {
 	s.forget(st)

@@ -30,7 +30,7 @@ type proxy struct {
 	dials    atomic.Int32
 	cancel   context.CancelFunc
 	quiet    bool                                                // nothing is recorded
-	dialed   func(net.Conn) error                                // unless nil, what a dial does when it is connected
+	dialed   func(net.Conn) error                                // unless nil, a dial calls it when it is connected
 	decide   func(*Session, *httpproxy.Request) httpproxy.Reason // unless nil, instead of the rules
 	memory   bufconn.Memory
 	served   sync.WaitGroup

@@ -19,7 +19,7 @@ var (
 	errTrailer = &brokenBody{ReasonTrailer}
 )
 
-// readError is an error of the connection that a body comes from; errors of the one that it goes to are as they are.
+// readError is an error of the connection that a body comes from; errors of the destination are as they are.
 type readError struct{ error }
 
 func (e readError) Unwrap() error { return e.error }
@@ -160,7 +160,7 @@ func forwardChunks(w *writer, from *bufconn.Conn, limits *Limits) error {
 
 var crlf = []byte("\r\n")
 
-// readLine returns the next line of a body, without its end, which stays in from's buffer. What was gathered is sent before it waits.
+// readLine returns the next line of a body, without its end, which stays in from's buffer. Gathered bytes are sent before it waits.
 func readLine(w *writer, from *bufconn.Conn, longest int, fault error) ([]byte, error) {
 	for {
 		p := from.Data()

@@ -325,7 +325,7 @@ func TestUpgrade(t *testing.T) {
 	c := p.dial()
 	c.send("GET /other HTTP/1.1\r\n" + head)
 	c.expect(403, "")
-	// What the client sends ahead is no request.
+	// The bytes that the client sends ahead are no request.
 	c.send("GET /ws HTTP/1.1\r\n" + head + "GET / HTTP/1.1\r\n\r\n")
 	if answer, err := http.ReadResponse(c.r, nil); err != nil || answer.StatusCode != 101 || answer.Header.Get("Upgrade") != "WebSocket" {
 		t.Fatalf("got %v, %v", answer, err)

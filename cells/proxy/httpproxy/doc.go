@@ -8,12 +8,12 @@
 //	   '---- head, then body, less hop-by-hop <----- parse <-------- response-'
 //	                                                   '-- 502: what can be read in two ways
 //
-// [Session] serves one connection of a client, with one goroutine that reads from the client and one that reads from the server. They share
+// [Session] serves one connection of a client, with a goroutine that reads from the client and another for the server. They share
 // the exchange: the request that is on its way, and its response. The next request is not read before both are done with, so requests that a
-// client sends ahead are decided about and forwarded one after the other. The server is read from the first request on. What it is seen to send
-// between two requests ends the connection; what comes while a request is on its way is taken for its response, as the client would.
+// client sends ahead are decided about and forwarded one after the other. The server is read from the first request on. Bytes from it
+// between two requests end the connection; bytes while a request is on its way are taken for its response, as the client would.
 //
-// What is forwarded is what was decided about: the request line and the headers go on byte by byte, without those that concern only one
+// The forwarded request is the one that was decided about: the request line and the headers go on byte by byte, except headers that concern only one
 // connection. Headers that say where the message ends are written in one form. Rules see only headers that go on. A message whose length or meaning two recipients could read differently is refused:
 // with 400 from a client, with 502 from a server. Bodies are streamed; between two TCP connections long ones do not pass through the
 // process. Chunk extensions are left out, trailers are forwarded.

@@ -44,7 +44,7 @@ func forwardAll(b framing, untilClose bool, in []byte) (body, rest []byte, err e
 	return sink.out.Bytes(), rest, err
 }
 
-// sameHeaders compares the headers with those that net/http has read, but for those that it removes.
+// sameHeaders compares the headers with net/http's, but for the headers that it removes.
 func sameHeaders(t *testing.T, head []byte, fields []field, theirs http.Header) {
 	t.Helper()
 	ours := http.Header{}
@@ -121,7 +121,7 @@ func FuzzRequest(f *testing.F) {
 		if left, _ := io.ReadAll(reader); !bytes.Equal(left, rest) {
 			t.Errorf("left %q, net/http %q", rest, left)
 		}
-		// What is forwarded.
+		// The forwarded request.
 		to, sink := memoryConn(nil)
 		w := writer{to: to}
 		r.writeTo(&w, false)

@@ -12,7 +12,7 @@ type options struct {
 	trailers bool // TE asks for them
 }
 
-// readOptions reads the headers that concern only one connection, and marks them as not to be forwarded, with those that Connection lists
+// readOptions reads the headers that concern only one connection, and marks them as not to be forwarded, with the headers that Connection lists
 // (RFC 9110, 7.6.1). Headers which say where a message goes or ends are forwarded whatever Connection lists.
 func readOptions(head []byte, fields []field) (o options, ok bool) {
 	names := 0

@@ -41,7 +41,7 @@ func newPipes(t *testing.T) *pipes {
 	return p
 }
 
-// write fails the test if nobody reads.
+// write fails the test if the other end does not read.
 func write(t *testing.T, c net.Conn, text string) {
 	t.Helper()
 	if _, err := io.WriteString(c, text); err != nil {
@@ -61,7 +61,7 @@ func read(t *testing.T, c net.Conn, until string) string {
 	return b.String()
 }
 
-// TestTimeLimits: nobody holds a connection for longer than the default limits.
+// TestTimeLimits: no peer holds a connection for longer than the default limits.
 func TestTimeLimits(t *testing.T) {
 	d := DefaultLimits()
 	for _, tt := range []struct {

@@ -36,7 +36,7 @@ func (r *Request) release() {
 // knownHost remembers the last Host, which seldom changes on a connection.
 type knownHost struct{ raw, host string }
 
-// parse reads a whole head, which r refers to until it is released. If it returns a reason, what was read before the fault stands in r.
+// parse reads a whole head, which r refers to until it is released. If it returns a reason, r has the parts before the fault.
 func (r *Request) parse(head []byte, limit int, last *knownHost) (reason Reason) {
 	r.head = head
 	line, ok := firstLine(head)
@@ -241,7 +241,7 @@ func (r *Request) parseExpect() Reason {
 	return ""
 }
 
-// maxProtocols bounds the protocols of Upgrade, since each of a response is looked for among those of the request.
+// maxProtocols bounds the protocols of Upgrade, since each of a response is looked for in the request's.
 const maxProtocols = 8
 
 // parseUpgrade finds out whether the request offers to switch protocols. An offer that is not taken is not forwarded: h2c, whose requests
@@ -263,7 +263,7 @@ func (r *Request) parseUpgrade() {
 	}
 }
 
-// writeTo writes the head as it is forwarded: the same request line and lines, without those that concern only the client's connection. last
+// writeTo writes the head as it is forwarded: the same request line and lines, except lines that concern only the client's connection. last
 // announces that no further request follows.
 func (r *Request) writeTo(w *writer, last bool) error {
 	w.write(r.head[:r.line])

@@ -192,7 +192,7 @@ func TestUnsolicitedResponseToNext(t *testing.T) {
 	}
 }
 
-// TestUnsolicitedResponse: what a server sends between requests is no response to the next one.
+// TestUnsolicitedResponse: bytes of a server between requests are no response to the next one.
 func TestUnsolicitedResponse(t *testing.T) {
 	for name, later := range map[string]bool{"with the response": false, "later": true} {
 		t.Run(name, func(t *testing.T) {

@@ -78,7 +78,7 @@ func (s *Session) Serve(ctx context.Context) error {
 }
 
 // Drain lets the current request be the last one, or the next one if there is none: its response tells the client so if its head was not sent yet. A connection
-// between two requests is closed after [Limits.DrainIdle], for its client may be about to send one; one that has just been opened waits for its first. A switched
+// between two requests is closed after [Limits.DrainIdle], for its client may be about to send one; a new one waits for its first. A switched
 // protocol goes on, until the context of Serve ends.
 func (s *Session) Drain() {
 	s.mu.Lock()

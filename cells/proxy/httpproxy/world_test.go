@@ -35,7 +35,7 @@ type proxy struct {
 	dials    atomic.Int32
 	cancel   context.CancelFunc
 	quiet    bool                 // nothing is recorded
-	dialed   func(net.Conn) error // unless nil, what a dial does when it is connected
+	dialed   func(net.Conn) error // unless nil, a dial calls it when it is connected
 	memory   bufconn.Memory
 	served   sync.WaitGroup
 
@@ -51,7 +51,7 @@ func newProxy(t testing.TB, server string, limits Limits) *proxy {
 	return startProxy(t, &proxy{server: server, limits: limits})
 }
 
-// newQuietProxy starts one that records nothing.
+// newQuietProxy starts a proxy that records nothing.
 func newQuietProxy(t testing.TB, server string) *proxy {
 	t.Helper()
 	return startProxy(t, &proxy{server: server, quiet: true})

@@ -1,4 +1,4 @@
-// Package mapkernel is the [proxy.Kernel] of the datapath's maps: those of the agent's own datapath, or those that an agent has pinned for a proxy in a process
+// Package mapkernel is the [proxy.Kernel] of the datapath's maps: the agent's own datapath's, or maps that an agent has pinned for a proxy in a process
 // of its own.
 package mapkernel
 

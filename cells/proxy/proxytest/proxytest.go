@@ -51,7 +51,7 @@ func Listen(t testing.TB) net.Listener {
 // Memory is a bufconn.Memory for all sessions of a proxy.
 type Memory struct{ left, refused atomic.Int64 }
 
-// NewMemory returns one that nobody has taken anything of.
+// NewMemory returns an unused memory.
 func NewMemory(bytes int64) *Memory {
 	m := &Memory{}
 	m.left.Store(bytes)
@@ -61,7 +61,7 @@ func NewMemory(bytes int64) *Memory {
 // Left is how many bytes may still be acquired.
 func (m *Memory) Left() int64 { return m.left.Load() }
 
-// HasRefused reports whether somebody has asked for more than there was.
+// HasRefused reports whether a caller has asked for more than there was.
 func (m *Memory) HasRefused() bool { return m.refused.Load() > 0 }
 
 // Acquire implements bufconn.Memory.

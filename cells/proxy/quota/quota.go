@@ -14,7 +14,7 @@ type Quota struct {
 	have        map[uint16]int
 }
 
-// New returns a quota of total, of which an endpoint has at most each.
+// New returns a quota of total; an endpoint has at most each.
 func New(each, total int) Quota {
 	return Quota{each: each, total: total, guaranteed: max(1, total/2/Endpoints), have: map[uint16]int{}}
 }

@@ -35,7 +35,7 @@ type Difference struct {
 	Part    Part
 	Subject string
 	Detail  string
-	Foreign bool // what is there is not Porin's: Repair leaves it
+	Foreign bool // the object is not Porin's: Repair leaves it
 }
 
 // Compare says what is not as it should be, and changes nothing. There is nothing to compare unless the way is open.
@@ -215,7 +215,7 @@ func (l *Listeners) compare(pin string, device int, programs Link) string {
 	return ""
 }
 
-// sharesMaps returns why a program does not use the maps that other programs do: an agent that was updated may have made them anew.
+// sharesMaps returns why a program does not use the maps that other programs do: an updated agent may have replaced them.
 func sharesMaps(program *ebpf.ProgramInfo, shared map[string]*ebpf.Map) error {
 	used, known := program.MapIDs()
 	if !known {
@@ -241,7 +241,7 @@ func (r *Redirect) Damage() error {
 	return nil
 }
 
-// Repair makes everything as Open has. What is not Porin's stays. It does nothing unless the way is open.
+// Repair makes everything as Open has. Others' objects stay. It does nothing unless the way is open.
 func (r *Redirect) Repair() error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -304,7 +304,7 @@ func selectsSame(have netlink.Rule, want *netlink.Rule) bool {
 		!have.Invert && have.Src == nil && have.Dst == nil && have.OifName == "" && have.Tos == 0 && have.IPProto == 0
 }
 
-// wrongSysctls leaves out those that the kernel does not have.
+// wrongSysctls leaves out sysctls that the kernel does not have.
 func wrongSysctls() (wrong []string, err error) {
 	for name, want := range sysctls {
 		is, readErr := os.ReadFile("/proc/sys/" + name)

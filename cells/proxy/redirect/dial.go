@@ -17,9 +17,9 @@ import (
 	"porin.dev/porin/internal/fault"
 )
 
-// The ports of the proxy's own connections, above those that pods choose for theirs (ip_local_port_range): two connections of the same addresses and ports share one entry of
-// the node's connection tracking. A connection may go through the proxies of two nodes: the one on the client's node takes the lower half of the ports, one that is on the
-// server's node only the upper half. A client that has chosen a port of the lower half itself gets one of the upper half, as it may have many there. The port that a client
+// The ports of the proxy's own connections, above the pods' own range (ip_local_port_range): two connections of the same addresses and ports share one entry of
+// the node's connection tracking. A connection may go through the proxies of two nodes: the proxy on the client's node takes the lower half of the ports, the proxy on the
+// server's node only the upper half. A client with a port of the lower half gets one of the upper half, as it may have many there. The port that a client
 // seems to have says nothing else: the node's NAT may have changed it.
 const (
 	firstPort = abi.ProxyFirstPort

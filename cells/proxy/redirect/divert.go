@@ -46,7 +46,7 @@ func divertTable() *nft.Table {
 				Name: "divert", Type: nftables.ChainTypeFilter, Hook: nftables.ChainHookPrerouting, Order: afterTranslation,
 				Rules: []nft.Rule{
 					// The node's NAT gives a packet its source after this chain. Before it, the packet may look like one of another connection, with a port that this one
-					// does not keep. The programs have it go by the device, as they do a first packet.
+					// does not keep. The programs send it to the device, as a first packet.
 					opening(nft.On("opens a connection")).Meta(expr.MetaKeyIIFNAME, 0).NotEqual(0, ifname(link.ProxyDevice)...).Verdict(expr.VerdictAccept),
 					translated(nft.On("gets another source")).Meta(expr.MetaKeyIIFNAME, 0).NotEqual(0, ifname(link.ProxyDevice)...).Verdict(expr.VerdictAccept),
 					divertTo(ofProxy(nft.On("to a connection of the proxy").Protocol(unix.IPPROTO_TCP))),
@@ -54,11 +54,11 @@ func divertTable() *nft.Table {
 					divertTo(ofProxy(nft.On("ICMP errors about both").Protocol(unix.IPPROTO_ICMP))),
 					divertTo(ofProxy(nft.On("ICMPv6 errors about both").Protocol(unix.IPPROTO_ICMPV6))),
 					// The kernel knows no mark of a connection that is being opened, or is over: it ends a rule that asks for it. Of a connection to a client, the programs decide about
-					// such packets first, and have them go by the device: with the same ports, a direct connection may follow one through the proxy that is over.
+					// such packets first, and send them to the device: with the same ports, a direct connection may follow an ended one through the proxy.
 					divertTo(toTransparent(nft.On("to a connection of the proxy that begins or is over").Meta(expr.MetaKeyIIFNAME, 0).Equal(0, ifname(link.ProxyDevice)...))),
 					nft.On("to a socket of another program").Protocol(unix.IPPROTO_TCP).With(&expr.Socket{Key: expr.SocketKeyMark, Register: nft.Register(0)}).Verdict(expr.VerdictAccept),
 					divertTo(toTransparent(toProxyPort(nft.On("to one with a server")))),
-					// Without a proxy its clients try again. The stack would answer those of IPv6 with a reset.
+					// Without a proxy its clients try again. The stack would answer IPv6 clients with a reset.
 					nft.On("to a proxy that is not there").Meta(expr.MetaKeyIIFNAME, 0).Equal(0, ifname(link.ProxyDevice)...).Verdict(expr.VerdictDrop),
 					// The kernel tracks connections only with a rule that asks for it. Without, the programs would not know which packets of
 					// other nodes are answers to the proxy.
@@ -110,12 +110,12 @@ func toProxyPort(r nft.Rule) nft.Rule {
 		&expr.Cmp{Op: expr.CmpOpGte, Register: nft.Register(0), Data: binary.BigEndian.AppendUint16(nil, abi.ProxyFirstPort)})
 }
 
-// toTransparent matches packets to connections of TCP with the option IP_TRANSPARENT. The kernel knows it also of those that are being opened, or are over.
+// toTransparent matches packets to connections of TCP with the option IP_TRANSPARENT. The kernel knows it also of connections that are being opened, or are over.
 func toTransparent(r nft.Rule) nft.Rule {
 	return r.Protocol(unix.IPPROTO_TCP).With(&expr.Socket{Key: expr.SocketKeyTransparent, Register: nft.Register(0)}).Equal(0, 1)
 }
 
-// divertTo has the packet be delivered to its socket on this node.
+// divertTo delivers the packet to its socket on this node.
 func divertTo(r nft.Rule) nft.Rule {
 	return r.Meta(expr.MetaKeyMARK, 0).With(
 		&expr.Bitwise{SourceRegister: nft.Register(0), DestRegister: nft.Register(0), Len: 4, Mask: bits.PutUint32(^uint32(abi.ProxyMarkMask)), Xor: bits.PutUint32(abi.ProxyDivertMark)},

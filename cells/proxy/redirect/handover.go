@@ -10,7 +10,7 @@ import (
 // errHandedOver is returned instead of removing what another process takes over.
 var errHandedOver = errors.New("another process is taking over as the proxy")
 
-// Handover is what a process gives the one that takes its place as the proxy. Whoever has it closes it.
+// Handover is given to the process that becomes the next proxy. Its holder closes it.
 type Handover struct {
 	Sockets Sockets  // none when the way is not open
 	Lock    *os.File // of the folder of the pin; nil when the way is not open
@@ -65,7 +65,7 @@ func (r *Redirect) AbortHandover() error {
 	return r.Repair()
 }
 
-// LetGo lets another process be the proxy, while connections of this one that are open go on. It is for one that does not accept any more, and changes nothing in the kernel
+// LetGo lets another process be the proxy, while this one's open connections go on. A proxy calls it that does not accept any more, and changes nothing in the kernel
 // from now on.
 func (r *Redirect) LetGo() error {
 	r.mu.Lock()

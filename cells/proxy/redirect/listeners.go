@@ -33,7 +33,7 @@ type Listeners struct {
 	device    int // index of the device that the program is for
 }
 
-// listen opens the sockets in the namespace. They are bound to the loopback address, where nobody can reach them.
+// listen opens the sockets in the namespace. They are bound to the loopback address, where no peer can reach them.
 func listen(n *namespace) (_ *Listeners, err error) {
 	l := &Listeners{namespace: n, UDP: map[uint32]*UDPListener{}}
 	err = n.do(func() error {
@@ -97,7 +97,7 @@ func (l *Listeners) all() map[uint32]syscall.Conn {
 	return all
 }
 
-// attach has the sockets get what comes by the device, in place of those of a previous agent.
+// attach gives the sockets the packets from the device, in place of a previous agent's sockets.
 func (l *Listeners) attach(pin string, device int, programs Link) (err error) {
 	if l.compare(pin, device, programs) == "" {
 		return nil

@@ -21,12 +21,12 @@ import (
 var ErrUnsupported = fault.New(fault.Unavailable,
 	"kernel lacks what the proxy needs: Linux 6.1, veth, SK_LOOKUP programs, and nf_tables with inet tables and socket expressions (CONFIG_NFT_SOCKET)")
 
-// Link is the programs that redirect packets. They are told by which device packets get to the proxy; 0 is none. What opens a connection has to go by the device, and so has what belongs to one that
+// Link is the programs that redirect packets. They are told the device that leads to the proxy; 0 is none. A packet that opens a connection has to go to the device, and so has a packet of a connection that
 // begins or is over; other packets are known by their socket.
 type Link interface {
 	SetProxyLink(index int) error
 	ProxyLink() (index int, err error)
-	// UseMaps calls f with the maps that select_listener shares with them ([bpf.ListenerMaps]). It has its own, empty ones, of those that are missing.
+	// UseMaps calls f with the maps that select_listener shares with them ([bpf.ListenerMaps]). For missing maps it has its own, empty ones.
 	UseMaps(f func(map[string]*ebpf.Map) error) error
 }
 
@@ -54,7 +54,7 @@ type Redirect struct {
 	hadEarlyDemux bool     // the kernel's setting is to be 1 again without the device; outlives Close
 }
 
-// New returns one that is not open. It touches nothing.
+// New returns a closed Redirect. It touches nothing.
 func New(cfg Config, link Link, log *slog.Logger) *Redirect {
 	return &Redirect{cfg: cfg, link: link, log: log}
 }
@@ -139,7 +139,7 @@ func (r *Redirect) openHandles() (err error) {
 	return nil
 }
 
-// Close closes the sockets. What is in the kernel stays.
+// Close closes the sockets. Kernel state stays.
 func (r *Redirect) Close() error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -196,7 +196,7 @@ func (r *Redirect) pin() string { return r.cfg.pin() }
 // namespace is a network namespace.
 type namespace struct {
 	file *os.File
-	own  bool // it is that of the process
+	own  bool // it is the process' own
 }
 
 func openNamespace() (*namespace, error) {

@@ -68,7 +68,7 @@ func newWorld(t *testing.T) *world {
 	return w
 }
 
-// newRedirect is that of an agent that has just started.
+// newRedirect is a Redirect of an agent that has just started.
 func (w *world) newRedirect(t *testing.T) *redirect.Redirect {
 	r := redirect.New(redirect.Config{BPFRoot: w.bpfRoot}, w.link, slog.New(slog.NewTextHandler(t.Output(), nil)))
 	t.Cleanup(func() { must(t, r.Close()) })
@@ -200,7 +200,7 @@ func (w *world) differences(t testing.TB) []redirect.Difference {
 	return differences
 }
 
-// Whatever somebody else does, Compare names the part, and Repair makes all as it was.
+// Whatever another program does, Compare names the part, and Repair makes all as it was.
 func TestRepair(t *testing.T) {
 	for i, d := range damages {
 		t.Run(strconv.Itoa(i), func(t *testing.T) {

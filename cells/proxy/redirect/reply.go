@@ -33,7 +33,7 @@ func openReplySockets() (r replySockets, err error) {
 	return r, nil
 }
 
-// rawSocket has an address that nobody sends to: otherwise it would get a copy of each datagram that reaches the node.
+// rawSocket has an address without senders: otherwise it would get a copy of each datagram that reaches the node.
 func rawSocket(family int, addr netip.Addr) (*os.File, error) {
 	fd, err := unix.Socket(family, unix.SOCK_RAW|unix.SOCK_CLOEXEC, unix.IPPROTO_UDP)
 	if err != nil {

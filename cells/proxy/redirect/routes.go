@@ -16,7 +16,7 @@ import (
 // table is the routing table that delivers every packet to this node. Nobody else may use it.
 const table = 10247
 
-// The rules come before those of others. What the table of nftables has marked is for the proxy, as is what comes by its device. The
+// The rules come before others' rules. Packets that the table of nftables has marked are for the proxy, as are packets from its device. The
 // first one is for the kernel's reverse path filter, which with src_valid_mark asks how it would answer with that mark.
 func rules(family int) []*netlink.Rule {
 	marked := func(priority int) *netlink.Rule {
@@ -34,7 +34,7 @@ func rules(family int) []*netlink.Rule {
 	return []*netlink.Rule{reverse, diverted, device}
 }
 
-// families are those that the kernel has.
+// families are the families that the kernel has.
 var families = []int{unix.AF_INET, unix.AF_INET6}
 
 var familyNames = map[int]string{unix.AF_INET: "IPv4", unix.AF_INET6: "IPv6"}
@@ -81,7 +81,7 @@ func (r *Redirect) route() error {
 	return nil
 }
 
-// removeOthers removes routes of the table that are not Porin's: nobody else may use it.
+// removeOthers removes routes of the table that are not Porin's: no other program may use it.
 func (r *Redirect) removeOthers(family int, local *netlink.Route) error {
 	routes, err := r.listRoutes(family)
 	if err != nil {

@@ -24,7 +24,7 @@ type UDPListener struct {
 	control []byte
 }
 
-// listenUDP opens a socket at a loopback address, where nobody can reach it.
+// listenUDP opens a socket at a loopback address, where no peer can reach it.
 func listenUDP(family int) (_ *UDPListener, err error) {
 	fd, err := unix.Socket(family, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {

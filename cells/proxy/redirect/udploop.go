@@ -39,7 +39,7 @@ type reader interface {
 	read(buffer []byte)
 }
 
-// Datagram is one that a client has sent.
+// Datagram is a datagram from a client.
 type Datagram struct {
 	Client, Server netip.AddrPort
 	Message        []byte

@@ -77,7 +77,7 @@ func localAddr(t *testing.T, socket *redirect.UDPListener) (at netip.AddrPort) {
 	return at
 }
 
-// TestUDPLoopServe has datagrams of clients read and answered, until the socket is closed while another process has a copy: what is sent then waits for that.
+// TestUDPLoopServe reads and answers clients' datagrams, until the socket is closed while another process has a copy: later datagrams wait for that process.
 func TestUDPLoopServe(t *testing.T) {
 	w := newWorld(t)
 	var listeners *redirect.Listeners
