@@ -130,7 +130,7 @@ func (n *nodeLinks) Delete(e Entry) error {
 	return explain("take what was attached off link", e.Link, errors.Join(errs...))
 }
 
-// probeAttach attaches the programs to the lo of a network namespace that nobody ever sees, so that a node learns at
+// probeAttach attaches the programs to the lo of a temporary network namespace, so that a node learns at
 // start, and not from its first container, that its kernel lacks clsact or BPF classifiers.
 func probeAttach(programs *loader.Programs) error {
 	const loopback = 1 // the index of lo in every network namespace

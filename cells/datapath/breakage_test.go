@@ -22,7 +22,7 @@ type breakage struct {
 	name   string
 	do     func(t *testing.T, n *node, p *pod)
 	kinds  string // of the doctor's findings
-	report string // what Restore says that it made anew; LINK, ADDR4, ADDR6 and ID stand for the endpoint's
+	report string // the parts that Restore reports as restored; LINK, ADDR4, ADDR6 and ID stand for the endpoint's
 }
 
 var breakages = []breakage{

@@ -18,11 +18,11 @@ type Keeper interface {
 	Creating() []endpoint.Attachment
 }
 
-// Checker compares the endpoints with what the kernel has of them: the datapath's doctor.Checker.
+// Checker compares the endpoints with the kernel: the datapath's doctor.Checker.
 //
-// Endpoints come and go meanwhile. It compares those that were ready before it read the kernel and are the same afterwards,
-// and takes nothing for stale that belongs to an endpoint of either time, whatever its state. Only what an endpoint
-// had that came and went while it read is found once, and never again.
+// Endpoints come and go meanwhile. It compares endpoints that were ready before it read the kernel and are the same afterwards.
+// An entry counts as stale only if no endpoint of either time owned it, whatever its state. Only entries of an endpoint
+// that came and went while it read are found once, and never again.
 type Checker struct {
 	datapath  *Datapath
 	parts     []Part

@@ -15,7 +15,7 @@ import (
 	"porin.dev/porin/internal/testutil"
 )
 
-// Endpoints that come and go, by a real manager, are never found to be wrong, and neither are those that stay.
+// Endpoints that come and go, by a real manager, are never found to be wrong, and neither are endpoints that stay.
 func TestExamineDuringChurn(t *testing.T) {
 	n := newNode(t)
 	table := endpointmanager.NewTable()

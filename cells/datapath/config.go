@@ -17,7 +17,7 @@ type Config struct {
 	// for it.
 	MaxEndpoints uint32
 	// MaxConnections is the size of the map of connections between the endpoints and others. One between two endpoints
-	// of the node has two entries. When the size has changed, a start makes the map anew: open connections go on.
+	// of the node has two entries. When the size has changed, a start replaces the map: open connections go on.
 	MaxConnections uint32
 	// MaxAddresses is how many addresses of pods and nodes of the cluster policies can tell apart. The map has room for two policies. When
 	// it has changed, a start moves what the map holds.

@@ -67,7 +67,7 @@ func (c openConnections) InUse(addresses map[names.Use]bool) error {
 	})
 }
 
-// shareConnections sets the room of each endpoint anew: an equal part of what is reserved.
+// shareConnections sets the room of each endpoint: an equal part of the reserved room.
 func (m *bpfMaps) shareConnections() error {
 	endpoints := uint32(0)
 	if err := eachEntry(m.Links, func(uint32, []abi.Link) { endpoints++ }); err != nil {

@@ -16,7 +16,7 @@ import (
 	"porin.dev/porin/cells/policy/names"
 )
 
-// A connection has an entry at each end; those of an endpoint that has gone are removed, at the other end, too.
+// A connection has an entry at each end; entries of a deleted endpoint are removed, at the other end, too.
 func TestSweepConnections(t *testing.T) {
 	n := newNode(t)
 	a, b, c := n.newPod(t, 1), n.newPod(t, 2), n.newPod(t, 3)
@@ -151,7 +151,7 @@ func TestConnectionShares(t *testing.T) {
 	}
 }
 
-// generation is that of an endpoint's number.
+// generation is the generation of an endpoint's number.
 func (n *node) generation(t *testing.T, id uint16) uint32 {
 	t.Helper()
 	var slot abi.Slot
@@ -191,8 +191,8 @@ func TestIndexReusedEndsConnections(t *testing.T) {
 	}
 }
 
-// TestResizeConnectionsInterrupted: at whatever operation a start ends that makes the map of connections anew, the next
-// one counts what is in it.
+// TestResizeConnectionsInterrupted: at whatever operation a start ends that replaces the map of connections, the next
+// one counts its entries.
 func TestResizeConnectionsInterrupted(t *testing.T) {
 	n := newNode(t)
 	a, b := n.newPod(t, 1), n.newPod(t, 2)

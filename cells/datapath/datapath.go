@@ -127,7 +127,7 @@ func (d *Datapath) load(ctx context.Context, namespace *os.File) (*loader.Object
 	return objects, nil
 }
 
-// Stop waits for links that are being deleted and lets go of everything. What is in the kernel stays, and works.
+// Stop waits for links that are being deleted and closes everything. Kernel state stays, and works.
 func (d *Datapath) Stop(context.Context) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -155,7 +155,7 @@ func (d *Datapath) stopUplinks() {
 	d.fromUplinks.stop()
 }
 
-// Links are those of the node.
+// Links are the node's links.
 func (d *Datapath) Links() Links { return &d.links }
 
 // Enforcer has the kernel decide as policies say.
@@ -179,7 +179,7 @@ func (d *Datapath) Counters() Counters { return &d.maps }
 // FlowEvents are the packets that the programs tell of.
 func (d *Datapath) FlowEvents() flow.Source { return &d.flowEvents }
 
-// Translations are those of the node's stack.
+// Translations are made by the node's stack.
 func (d *Datapath) Translations() flow.Translations { return &d.translations }
 
 // Pins are those below the BPF root.

@@ -17,7 +17,7 @@ type Entry struct {
 	PodMAC    endpoint.MAC // of the container's end
 	HostMAC   endpoint.MAC // of the host end, the gateway's MAC for the container
 	Addresses endpoint.Addresses
-	// Limited says that the bandwidth is: what the endpoint sends and gets must pass the queues of its host end.
+	// Limited says that the bandwidth is limited: all packets of the endpoint must pass the queues of its host end.
 	Limited bool
 }
 
@@ -88,7 +88,7 @@ type Desired struct {
 	names     map[string]bool
 	addresses map[netip.Addr]bool
 	ids       map[uint32]bool
-	links     map[int][]netip.Addr // what is led to each link, by its index
+	links     map[int][]netip.Addr // the addresses routed to each link, by its index
 }
 
 // DesiredOf is what the endpoints of all the lists should have. An endpoint may be in several of them, with what it had at
@@ -123,7 +123,7 @@ func (d Desired) HasAddress(addr netip.Addr) bool { return d.addresses[addr] }
 // HasID reports whether the number is an endpoint's. That of the node's own counters is.
 func (d Desired) HasID(id uint32) bool { return d.ids[id] }
 
-// LacksAddress reports whether the link is an endpoint's that does not have the address. What is on a link that is nobody's goes
+// LacksAddress reports whether the link is an endpoint's that does not have the address. An address on a link without an endpoint goes
 // with the link.
 func (d Desired) LacksAddress(link int, addr netip.Addr) bool {
 	return d.HasLink(link) && !slices.Contains(d.links[link], addr)

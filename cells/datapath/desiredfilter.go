@@ -33,8 +33,8 @@ func desiredFilter(e *engine.Engine, locals map[string]policy.Local) (d hostfilt
 }
 
 // hostRows returns a table's rows for the node. If policies distinguish the node's addresses, a port is allowed only if
-// it is for all of them. What layer 7 rules limit is denied: what goes to the proxy
-// is let pass before.
+// it is for all of them. A port with layer 7 rules is denied: packets to the proxy
+// pass before.
 func hostRows(table engine.Table, hosts []engine.ClassID) (list []hostfilter.Row) {
 	var sets [][]engine.Row
 	for _, class := range hosts {

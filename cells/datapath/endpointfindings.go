@@ -17,7 +17,7 @@ type compared struct {
 	differences []Difference
 }
 
-// compare compares those of the endpoints that are ready.
+// compare compares the endpoints that are ready.
 func (c *Checker) compare(endpoints []endpoint.Endpoint) (all []compared, err error) {
 	for _, ep := range endpoints {
 		if ep.State != endpoint.Ready {

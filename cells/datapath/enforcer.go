@@ -208,7 +208,7 @@ func (x *Enforcer) Follow(ctx context.Context) error {
 		for range changes { // to its end
 		}
 	}()
-	if err := x.repair(); err != nil { // what was not told before
+	if err := x.repair(); err != nil { // changes that the kernel did not get before
 		return err
 	}
 	for {

@@ -71,7 +71,7 @@ func TestEnforcerUnknownPod(t *testing.T) {
 	n.wantAttached(t)
 }
 
-// addressEntries reads the map that says of which class an address is.
+// addressEntries reads the map of addresses' classes.
 func (n *node) addressEntries(t *testing.T) (keys []abi.AddressKey) {
 	t.Helper()
 	m := n.pinned(t, bpf.Addresses)

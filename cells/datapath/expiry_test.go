@@ -105,7 +105,7 @@ func sweepers(t *testing.T, expirer uint32) (ids []ebpf.ProgramID) {
 	}
 }
 
-// wantSweepers waits for the kernel to let go of those that are not used any more.
+// wantSweepers waits for the kernel to release unused sweepers.
 func wantSweepers(t *testing.T, expirer uint32, want int) (ids []ebpf.ProgramID) {
 	t.Helper()
 	testutil.Eventually(t, func() error {

@@ -9,7 +9,7 @@ import (
 	"porin.dev/porin/bpf"
 )
 
-// Upgrade makes the datapath that of another version: the digest of its object is another.
+// Upgrade makes the datapath another version's: the digest of its object is another.
 func (d *Datapath) Upgrade() {
 	d.pins.loader = newLoader(d.cfg, append([]byte("another"), bpf.EndpointObject()...), d.log)
 }

@@ -22,7 +22,7 @@ type flowEvents struct {
 	mu      sync.Mutex      // guards the fields below
 	reader  *ringbuf.Reader // nil unless started
 	budgets *ebpf.Map
-	lost    uint64 // of which the map speaks that were lost before start
+	lost    uint64 // the map's count of flows that were lost before start
 	record  ringbuf.Record
 }
 
@@ -37,7 +37,7 @@ func (f *flowEvents) start(m *loader.Maps) error {
 	if err != nil {
 		return fmt.Errorf("read map %s: %w", m.FlowEvents, err)
 	}
-	reader.SetDeadline(time.Unix(1, 0)) // what there is: the programs wake nobody
+	reader.SetDeadline(time.Unix(1, 0)) // existing flows only: the programs wake no reader
 	f.reader, f.budgets, f.lost = reader, m.EventBudgets, lost
 	return nil
 }

@@ -31,7 +31,7 @@ type ProgramAtALink struct {
 	ProgramID uint32 `json:"programID"`
 }
 
-// Inspect reads, without an agent, what is pinned below the BPF root and what is attached to the devices of the
+// Inspect reads, without an agent, the pins below the BPF root and the programs on the devices of the
 // network namespace of the calling thread. A root that is not there has nothing.
 func Inspect(bpfRoot string) (Inspection, error) {
 	programs, maps, pinsErr := loader.Inspect(bpfRoot)
@@ -48,7 +48,7 @@ func inspectLinks() (attachments []ProgramAtALink, err error) {
 	return attachedTo(handle)
 }
 
-// attachedTo lists the filters of all host ends, and our program on other devices, which must be those of the calling
+// attachedTo lists the filters of all host ends, and our program on other devices, which must be devices of the calling
 // thread's network namespace. It leaves out links that go meanwhile.
 func attachedTo(handle *netlink.Handle) (attachments []ProgramAtALink, err error) {
 	links, err := nl.Dump(handle.LinkList)
@@ -68,7 +68,7 @@ func attachedTo(handle *netlink.Handle) (attachments []ProgramAtALink, err error
 			}
 			for _, filter := range filters {
 				if !link.IsHostEnd(end) && filter.Attrs().Handle != uplinkHandle {
-					continue // somebody else's
+					continue // another program's
 				}
 				at := ProgramAtALink{IfName: end.Attrs().Name, IfIndex: end.Attrs().Index, Direction: side.name}
 				if program, ok := filter.(*netlink.BpfFilter); ok {

@@ -21,7 +21,7 @@ type testKernel interface {
 	// addLink makes the link of an endpoint, whose host end is down, and returns the index of that end.
 	addLink(t testing.TB, ep endpoint.Endpoint) int
 	removeLink(t *testing.T, ep endpoint.Endpoint)
-	// addOther makes an interface that is nobody's host end.
+	// addOther makes an interface that is no host end.
 	addOther(t *testing.T, name string) int
 	setDown(t *testing.T, ep endpoint.Endpoint)
 	state(t *testing.T) datapathtest.State

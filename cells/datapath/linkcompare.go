@@ -100,7 +100,7 @@ func compareNeighbours(e Entry, a actualLinks) (differences []Difference) {
 	return differences
 }
 
-// isPermanent reports whether the neighbour entry has the mark of those that we make.
+// isPermanent reports whether the neighbour entry has the mark of our entries.
 func isPermanent(n netlink.Neigh) bool { return n.State&netlink.NUD_PERMANENT != 0 }
 
 // Stale finds the routes and neighbour entries, on links of endpoints, for addresses that these do not have.

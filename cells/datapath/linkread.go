@@ -66,7 +66,7 @@ func programAt(handle *netlink.Handle, link int, ours netlink.BpfFilter) (id int
 	return 0, err
 }
 
-// readRoutes returns the route that the node takes to the address. When that is not ours, it adds those of the main table: there
+// readRoutes returns the route that the node takes to the address. When that is not ours, it adds the routes of the main table: there
 // may be a route that goes before ours, or a rule that leads past the table, and neither means that ours is missing.
 func readRoutes(handle *netlink.Handle, link int, addr netip.Addr) ([]netlink.Route, error) {
 	taken, err := handle.RouteGetWithOptions(addr.AsSlice(), &netlink.RouteGetOptions{FIBMatch: true})

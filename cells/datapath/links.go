@@ -23,14 +23,14 @@ type Links interface {
 	Part
 	// Link describes an interface, or returns [ErrNoLink].
 	Link(index int) (netlink.Link, error)
-	// LinkByName is for who has no index.
+	// LinkByName is for callers without an index.
 	LinkByName(name string) (netlink.Link, error)
 	// Forward makes the node forward what comes from the endpoint, and comes before Update.
 	Forward(e Entry) error
 	// WaitForCarrier returns when both ends pass packets: the host end, and the one of that index in the container's
 	// namespace unless namespace is nil.
 	WaitForCarrier(ctx context.Context, host, container int, namespace *endpoint.Namespace) error
-	// BringDown stops all packets of the interface, but for those that another pod's program redirects to its peer.
+	// BringDown stops all packets of the interface, except packets that another pod's program redirects to its peer.
 	BringDown(index int) error
 	// Addresses returns what routes of ours lead to each link, by its index.
 	Addresses() (map[int][]netip.Addr, error)

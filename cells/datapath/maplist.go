@@ -18,7 +18,7 @@ const (
 )
 
 // eachEntry visits the entries of a hash map, each with its one value or its value on every CPU, which are valid during
-// the call only. It may be written meanwhile: every entry that stays is visited, what comes or goes may
+// the call only. It may be written meanwhile: every entry that stays is visited, an entry that comes or goes may
 // be. That is more than iterating key by key can promise, which starts over when it meets a key that went.
 func eachEntry[K comparable, V any](m *ebpf.Map, visit func(key K, values []V)) error {
 	copies := 1

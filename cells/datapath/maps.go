@@ -29,11 +29,11 @@ type Maps interface {
 type Counters interface {
 	// Traffic reads an endpoint's counters; [ErrNoLink] when it has none.
 	Traffic(id uint16) (abi.Traffic, error)
-	// Totals sums the counters of all endpoints, those that are gone since Start as well.
+	// Totals sums the counters of all endpoints, including those deleted since Start.
 	Totals() (abi.Traffic, error)
 	// Connections tells how full the map of connections is.
 	Connections() (ConnectionUse, error)
-	// Unmanaged counts decisions about pods of other nodes of which nothing is known.
+	// Unmanaged counts decisions about unknown pods of other nodes.
 	Unmanaged() (abi.Unmanaged, error)
 }
 
@@ -68,7 +68,7 @@ func (k *kernelMaps) set(m *bpfMaps) {
 	k.maps = m
 }
 
-// unlessUpdated calls f, while nobody else uses the maps, unless an endpoint was written since k.updates was as given.
+// unlessUpdated calls f, with exclusive use of the maps, unless an endpoint was written since k.updates was as given.
 func (k *kernelMaps) unlessUpdated(updates uint64, f func(m *bpfMaps) error) error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -176,8 +176,8 @@ func (m *bpfMaps) raiseGeneration(id uint16) error {
 	return nil
 }
 
-// putAddr writes the entry of an address unless another link has it. An entry of which its link's own knows nothing is
-// nobody's.
+// putAddr writes the entry of an address unless another link has it. An entry that its link's own entry does not know
+// has no owner.
 func (m *bpfMaps) putAddr(addr abi.Addr, e Entry) error {
 	value := endpointValue(e)
 	err := m.Endpoints.Update(addr, value, ebpf.UpdateNoExist)
@@ -194,7 +194,7 @@ func (m *bpfMaps) putAddr(addr abi.Addr, e Entry) error {
 	return m.Endpoints.Put(addr, value)
 }
 
-// has reports whether the address is among those of the link. What cannot be read may be.
+// has reports whether the address is among those of the link. An unreadable entry counts as present.
 func (m *bpfMaps) has(index uint32, addr abi.Addr) bool {
 	var link abi.Link
 	err := m.Links.Lookup(index, &link)

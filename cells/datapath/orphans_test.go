@@ -18,7 +18,7 @@ import (
 	"porin.dev/porin/internal/testutil"
 )
 
-// orphan is a way to leave something that is nobody's. It returns the subject that it is found by.
+// orphan is a way to leave something without an owner. It returns the subject that it is found by.
 type orphan struct {
 	name, kind string
 	do         func(t *testing.T, c *checkedNode, p *pod) (subject string)
@@ -82,7 +82,7 @@ var orphans = []orphan{
 	}},
 }
 
-// pin pins a map of nobody below the root.
+// pin pins a map without an owner below the root.
 func (n *node) pin(t *testing.T, path ...string) {
 	t.Helper()
 	m, err := ebpf.NewMap(&ebpf.MapSpec{Type: ebpf.Array, KeySize: 4, ValueSize: 4, MaxEntries: 1})
@@ -120,7 +120,7 @@ func TestExamineOrphans(t *testing.T) {
 	}
 }
 
-// A repair looks again: what was nobody's when it was found may be somebody's now.
+// A repair looks again: a found orphan may have an owner now.
 func TestRepairOrphanOwnedMeanwhile(t *testing.T) {
 	c, pods := newCheckedNode(t, 1)
 	late := c.newPod(t, 2)
@@ -168,7 +168,7 @@ func TestExamineOrphanLinkAttachment(t *testing.T) {
 	}
 }
 
-// A program that somebody else holds cannot be ended from here.
+// A program that another process holds cannot be ended from here.
 func TestExamineLoadedProgram(t *testing.T) {
 	c, _ := newCheckedNode(t, 0)
 	spec, err := bpf.Endpoint()

@@ -11,7 +11,7 @@ import (
 //
 // All methods may be called concurrently, Update and Delete not for the same endpoint.
 type Part interface {
-	// Update makes what the endpoint has what e says, whatever it was. When it fails, what it wrote is left to Delete.
+	// Update makes the endpoint's part as e says, whatever it was. When it fails, its writes are left to Delete.
 	Update(e Entry) error
 	// Delete removes what Update made of e.Link and e.ID, as far as it is there.
 	Delete(e Entry) error

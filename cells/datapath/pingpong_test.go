@@ -22,7 +22,7 @@ func startPingPong(t *testing.T, from, to *pod) *pingPong {
 	return startPingPongTo(t, from.Namespace, to.Namespace, to.endpoint.Addresses.IPv4)
 }
 
-// startPingPongTo is for namespaces, one of which has the address.
+// startPingPongTo is for two namespaces; one has the address.
 func startPingPongTo(t *testing.T, from, to *testutil.Namespace, addr netip.Addr) *pingPong {
 	t.Helper()
 	at := netip.AddrPortFrom(addr, 4711)

@@ -38,7 +38,7 @@ func (p *pins) use(f func(*loader.Objects) error) error {
 	return f(p.objects)
 }
 
-// repair is a repair that needs the objects of its moment: the agent may have been started anew.
+// repair is a repair that needs the objects of its moment: the agent may have been restarted.
 func (p *pins) repair(f func(*loader.Objects) error) func(context.Context) error {
 	return func(context.Context) error { return p.use(f) }
 }

@@ -27,7 +27,7 @@ type Redirect struct {
 	FromNode bool       // the node itself has sent the first packet
 }
 
-// ErrNotRedirected is returned for a connection of which the programs know nothing, or whose endpoint is gone.
+// ErrNotRedirected is returned for a connection that the programs do not know, or whose endpoint is gone.
 var ErrNotRedirected = fault.New(fault.NotFound, "the connection was not redirected")
 
 // SetProxyLink has the programs redirect by a device, or with 0 drop what the proxy is to decide about.
@@ -52,7 +52,7 @@ func (r *Redirects) UseMaps(f func(map[string]*ebpf.Map) error) error {
 	})
 }
 
-// ProxyLink returns the device by which the programs redirect, 0 if by none.
+// ProxyLink returns the device that the programs redirect to, 0 for none.
 func (r *Redirects) ProxyLink() (index int, err error) {
 	err = r.maps.use(func(m *bpfMaps) error {
 		var value uint32
@@ -104,7 +104,7 @@ func (r *Redirects) EndpointAt(addr netip.Addr) (id uint16, err error) {
 	return id, err
 }
 
-// AddressGeneration returns a number that changes whenever an address becomes that of an endpoint of this node.
+// AddressGeneration returns a number that changes whenever an endpoint of this node gets an address.
 func (r *Redirects) AddressGeneration() (generation uint32, err error) {
 	err = r.maps.use(func(m *bpfMaps) error {
 		generation = m.generation(uint16(abi.NoEndpoint))

@@ -11,14 +11,14 @@ import (
 	"porin.dev/porin/bpf/abi"
 )
 
-// remoteBlocks are those of the last [Datapath.SetRemoteBlocks].
+// remoteBlocks are the blocks of the last [Datapath.SetRemoteBlocks].
 type remoteBlocks struct {
 	mu     sync.Mutex // guards the fields below; held while the map is written
 	known  bool       // since the start
 	blocks []netip.Prefix
 }
 
-// SetRemoteBlocks says which blocks other nodes have, in place of those of the last call. Connections between their pods and this node's
+// SetRemoteBlocks sets the blocks of other nodes, in place of the last call's. Connections between their pods and this node's
 // bypass this node's stack, unless it translates them. While there are such blocks, from_uplink and to_uplink are on all uplinks.
 func (d *Datapath) SetRemoteBlocks(blocks []netip.Prefix) error {
 	if err := d.remoteBlocks.set(&d.pins, blocks); err != nil {
@@ -28,7 +28,7 @@ func (d *Datapath) SetRemoteBlocks(blocks []netip.Prefix) error {
 	return errors.Join(d.uplinks.require(directPath, len(blocks) > 0), d.fromUplinks.require(directPath, len(blocks) > 0))
 }
 
-// writeBlocks makes the map as given. What is not to stay goes first, for a map that is full of it.
+// writeBlocks makes the map as given. Unwanted entries go first, as they may fill the map.
 func writeBlocks(m *ebpf.Map, blocks []netip.Prefix) error {
 	has, err := readBlocks(m)
 	if err != nil {

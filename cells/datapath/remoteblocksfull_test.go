@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// TestSetRemoteBlocksFull: blocks that nobody has any more make room for others.
+// TestSetRemoteBlocksFull: blocks that no node has any more make room for others.
 func TestSetRemoteBlocksFull(t *testing.T) {
 	n := newNode(t)
 	many := make([]netip.Prefix, 131072)

@@ -44,7 +44,7 @@ func (c *collector) Describe(ch chan<- *prometheus.Desc) {
 	}
 }
 
-// Collect sends every reason, also those that never were, so that a rate is right from the first drop on.
+// Collect sends every reason, also reasons that never occurred, so that a rate is right from the first drop on.
 func (c *collector) Collect(ch chan<- prometheus.Metric) {
 	totals, err := c.counters.Totals()
 	use, useErr := c.counters.Connections()

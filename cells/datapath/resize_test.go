@@ -238,7 +238,7 @@ func plantOldLayout(t *testing.T, n *node) {
 	must(t, m.Pin(pin))
 }
 
-// What the node dropped for nobody is counted on, too.
+// Drops without an endpoint are counted on, too.
 func TestResizeNodeCounters(t *testing.T) {
 	n := newNode(t)
 	counted := make([]abi.Drops, ebpf.MustPossibleCPU())

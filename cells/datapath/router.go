@@ -17,8 +17,8 @@ import (
 	"porin.dev/porin/internal/netns"
 )
 
-// The sysctls that make the node a router. What goes from a container to the outside, or comes from there, passes the
-// node's stack; only what goes from container to container does not need them.
+// The sysctls that make the node a router. Traffic between a container and the outside passes the
+// node's stack; only traffic between containers does not need them.
 const (
 	forwardIPv4 = "net/ipv4/ip_forward"
 	forwardIPv6 = "net/ipv6/conf/all/forwarding"

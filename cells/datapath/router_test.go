@@ -104,7 +104,7 @@ func TestForwardOnIPv6Router(t *testing.T) {
 
 func TestExamineForwarding(t *testing.T) {
 	c, _ := newCheckedNode(t, 0)
-	c.wantHealthy(t) // IPv6 forwarding is off, and nobody needs it
+	c.wantHealthy(t) // IPv6 forwarding is off, and not needed
 	p := c.newPod(t, 1)
 	p.endpoint.State = endpoint.Ready
 	c.attach(t, p)

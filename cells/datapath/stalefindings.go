@@ -14,16 +14,16 @@ import (
 	"porin.dev/porin/cells/link"
 )
 
-// desired is what the endpoints of this moment should have, and the names of the links of those that are coming.
+// desired is the expected state of the present endpoints, and the names of the links of coming ones.
 func (c *Checker) desired() []Entry {
 	var entries []Entry
-	for _, a := range c.keeper.Creating() { // before the list: one that has come meanwhile is in both
+	for _, a := range c.keeper.Creating() { // before the list: an endpoint that has come meanwhile is in both
 		entries = append(entries, Entry{LinkName: a.HostEnd()})
 	}
 	return append(entries, entriesOf(c.endpoints.List())...)
 }
 
-// staleFindings finds what belongs to no endpoint. What is read between two lists of the endpoints may belong to those of either.
+// staleFindings finds objects without an endpoint. Objects that are read between two lists of the endpoints may belong to endpoints of either.
 func (c *Checker) staleFindings() (findings []doctor.Finding, err error) {
 	latest := c.desired()
 	want := func() Desired {

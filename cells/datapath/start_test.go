@@ -90,7 +90,7 @@ func TestUpgrade(t *testing.T) {
 	}
 }
 
-// Its ledger knows nothing of the first one's endpoints, so it would remove their map entries as nobody's.
+// Its ledger knows nothing of the first one's endpoints, so it would remove their map entries as orphans.
 func TestStartOnLockedRoot(t *testing.T) {
 	c, pods := newCheckedNode(t, 2)
 	second := &node{Namespace: testutil.NetNS(t), cfg: c.cfg}

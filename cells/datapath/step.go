@@ -94,7 +94,7 @@ func (s *Step) Detach(_ context.Context, ep endpoint.Endpoint, cfg endpoint.Dele
 		err = nil // its own link went before
 	}
 	id := ep.ID
-	if cfg.Sweep { // of an endpoint that nobody knows, so its entries have another number
+	if cfg.Sweep { // of an unknown endpoint, so its entries have another number
 		id = uint16(abi.NoEndpoint)
 	}
 	if err := errors.Join(err, s.maps.Delete(Entry{Link: index, ID: id})); err != nil {

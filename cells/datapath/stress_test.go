@@ -78,7 +78,7 @@ func TestFileDescriptors(t *testing.T) {
 			t.Error("maps of another layout were accepted")
 		}
 	}
-	t.Run("first", life) // what the runtime and the libraries open once
+	t.Run("first", life) // the runtime and the libraries open these once
 	before := testutil.OpenFiles(t)
 	t.Run("second", life)
 	if after := testutil.OpenFiles(t); after > before {

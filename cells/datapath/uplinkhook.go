@@ -45,7 +45,7 @@ var (
 type uplinkHook interface {
 	// find returns the ID of the program on the device, which may be of a previous agent; 0 is none.
 	find(index int) (id uint32, err error)
-	// attach puts the program in its place among those of others, or in place of a previous agent's without a gap.
+	// attach puts the program in its place among others' programs, or in place of a previous agent's without a gap.
 	attach(index int) error
 	// detach takes the program off, of whatever agent it is. That there is none is no error.
 	detach(index int) error

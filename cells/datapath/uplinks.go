@@ -19,10 +19,10 @@ import (
 	"porin.dev/porin/internal/nl"
 )
 
-// Uplinks are the devices by which packets leave the node: see isUplink. The program to_uplink applies the pods' egress policies
+// Uplinks are the devices that packets leave the node through: see isUplink. The program to_uplink applies the pods' egress policies
 // there, to addresses after the node's translation. (from_uplink is there for [Datapath.SetRemoteBlocks].)
 type Uplinks interface {
-	// Require attaches the program to all uplinks, and to those that come later, or detaches it from all. A device that
+	// Require attaches the program to all uplinks, also to later ones, or detaches it from all. A device that
 	// refuses the program is no error: it is not among Attached, and the log and a finding of the doctor say so. Before
 	// Require(false), nothing may rely on Attached any more.
 	Require(required bool) error
@@ -39,7 +39,7 @@ type uplinks struct {
 	changed chan struct{}
 	wake    chan struct{} // has a token when Require was called: for Follow
 
-	withoutTCX bool // a test has the kernel be an older one
+	withoutTCX bool // a test simulates an older kernel
 
 	netlink   sync.Mutex      // held while devices are listed and changed; taken before mu
 	handle    *netlink.Handle // nil unless started; guarded by netlink
@@ -65,14 +65,14 @@ func newUplinks(side *uplinkSide, log *slog.Logger) *uplinks {
 	return &uplinks{side: side, log: log, changed: make(chan struct{}, 1), wake: make(chan struct{}, 1), required: map[reason]bool{}, attached: map[int]bool{}, refusals: map[int]string{}}
 }
 
-// isUplink reports whether the device is one: it has Ethernet headers, which the programs expect, and is neither lo, nor a pod's
-// host end, nor the proxy's, nor an ifb, which is a queue: by these no packet leaves the node. What a pod with an egress policy sends to a device
+// isUplink reports whether the device is an uplink: it has Ethernet headers, which the programs expect, and is neither lo, nor a pod's
+// host end, nor the proxy's, nor an ifb, which only queues packets: no packet leaves the node through these. Packets of a pod with an egress policy to a device
 // without Ethernet headers, such as an IP-in-IP tunnel, the chain forward of package hostfilter drops.
 func isUplink(l netlink.Link) bool {
 	return l.Attrs().Flags&net.FlagLoopback == 0 && l.Attrs().EncapType == "ether" && l.Type() != "ifb" && !link.IsHostEnd(l) && !link.IsProxyDevice(l.Attrs().Name)
 }
 
-// resume has the program be required for a reason as a previous agent had it, until require says otherwise.
+// resume requires the program for a previous agent's reason, until require says otherwise.
 func (u *uplinks) resume(why reason) {
 	u.mu.Lock()
 	defer u.mu.Unlock()

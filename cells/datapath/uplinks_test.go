@@ -43,7 +43,7 @@ func (n *node) addUplinkTo(t testing.TB, name string, beyond *testutil.Namespace
 	return link.Attrs().Index
 }
 
-// egress are the IDs of the programs at the egress of a device, in their order: those of TCX come first.
+// egress are the IDs of the programs at the egress of a device, in their order: TCX programs come first.
 func (n *node) egress(t testing.TB, index int) (ids []uint32) {
 	t.Helper()
 	ids = n.tcxEgress(t, index)
@@ -270,7 +270,7 @@ func testUplinksRestart(t *testing.T, n *node) {
 	n.stop(t)
 	n.start(t)
 	n.wantEgress(t, eth0, old)
-	n.wantAttached(t) // nobody has asked
+	n.wantAttached(t) // not required yet
 	n.require(t, true)
 	n.wantEgress(t, eth0, old)
 	n.wantAttached(t, eth0)

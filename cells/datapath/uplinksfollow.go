@@ -17,7 +17,7 @@ import (
 )
 
 // Devices are reconciled when the kernel notifies of a change, and all together at an interval. It does not notify when
-// somebody takes a program off TCX.
+// another program takes a program off TCX.
 const (
 	uplinksInterval  = time.Minute
 	attachedInterval = time.Second // for the devices that have the program
@@ -152,7 +152,7 @@ func (u *uplinks) checkAttached() error {
 	return nil
 }
 
-// reconcileIndex is reconcileLink for a device of which only the index is known.
+// reconcileIndex is reconcileLink for a device by its index.
 func (u *uplinks) reconcileIndex(index int) error {
 	u.netlink.Lock()
 	defer u.netlink.Unlock()

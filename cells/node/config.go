@@ -14,7 +14,7 @@ import (
 // Config says how other nodes reach this one.
 type Config struct {
 	Name string // of this node
-	// Addresses of the node, at most one of each family. A family without one has that of the default route's interface.
+	// Addresses of the node, at most one of each family. A family without one has the address of the default route's interface.
 	Addresses []string
 	// Routing is a [cluster.RoutingMode].
 	Routing string
@@ -22,7 +22,7 @@ type Config struct {
 	VXLANPort int
 	// BPFRoot has the folder of the tunnel's programs, and Dir the file of its addresses; "" keeps none over a boot.
 	BPFRoot, Dir string
-	// Version is that of the agent, for the node's record.
+	// Version is the agent's version, for the node's record.
 	Version string
 }
 

@@ -130,7 +130,7 @@ func (k *netlinkKernel) defaultRoutes(family int) ([]netlink.Route, error) {
 	return routes, nil
 }
 
-// linksOf are the interfaces of a route, of which one with several next hops has several.
+// linksOf are the interfaces of a route: several for several next hops.
 func linksOf(r netlink.Route) (indices []int) {
 	if len(r.MultiPath) == 0 {
 		return []int{r.LinkIndex}
@@ -208,10 +208,10 @@ func familyOf(addr netip.Addr) int {
 type hop struct {
 	link int
 	via  netip.Addr
-	mtu  int // 0 is that of the interface, and below 0 one that the kernel's lookup for programs leaves out
+	mtu  int // 0: the interface's; below 0: left out by the kernel's lookup for programs
 }
 
-// onLink returns the interface by which the kernel reaches the address directly; 0 when it does not.
+// onLink returns the interface on which the kernel reaches the address directly; 0 when it does not.
 func (k *netlinkKernel) onLink(addr netip.Addr) (int, error) {
 	routes, err := k.handle.RouteGet(addr.AsSlice())
 	switch {
@@ -250,7 +250,7 @@ func (k *netlinkKernel) routes() (map[netip.Prefix]hop, error) {
 	return all, nil
 }
 
-// addRoute fails with EEXIST when somebody else has one.
+// addRoute fails with EEXIST when another program has such a route.
 func (k *netlinkKernel) addRoute(dst netip.Prefix, to hop) error {
 	return k.handle.RouteAdd(routeTo(dst, to))
 }
@@ -269,7 +269,7 @@ func (k *netlinkKernel) removeRoute(dst netip.Prefix, to hop) error {
 }
 
 // routeTo has the gateway on the interface, whatever routes there are to it. Only an MTU that is locked counts for packets past the stack, and for
-// those of IPv6 that the stack forwards.
+// IPv6 packets that the stack forwards.
 func routeTo(dst netip.Prefix, to hop) *netlink.Route {
 	return &netlink.Route{
 		LinkIndex: to.link, Dst: nl.IPNet(dst), Gw: to.via.AsSlice(), Protocol: RouteProtocol, Flags: int(netlink.FLAG_ONLINK), Table: unix.RT_TABLE_MAIN,
@@ -315,7 +315,7 @@ func isOfNode(m syscall.NetlinkMessage) bool {
 		return len(m.Data) < unix.SizeofRtMsg || m.Data[5] != nl.Protocol && m.Data[5] != RouteProtocol
 	case unix.RTM_DELROUTE:
 		return len(m.Data) < unix.SizeofRtMsg || m.Data[5] != nl.Protocol
-	case unix.RTM_NEWADDR, unix.RTM_DELADDR: // struct ifaddrmsg: of scope link are those of each host end
+	case unix.RTM_NEWADDR, unix.RTM_DELADDR: // struct ifaddrmsg: each host end has addresses of scope link
 		return len(m.Data) < unix.SizeofIfAddrmsg || m.Data[3] != uint8(netlink.SCOPE_LINK) || binary.NativeEndian.Uint32(m.Data[4:]) == 0
 	}
 	return false

@@ -21,7 +21,7 @@ type device struct {
 	addresses []string
 }
 
-// newKernel opens the kernel of a namespace with these interfaces, the first of which has the lowest index.
+// newKernel opens the kernel of a namespace with these interfaces; the first has the lowest index.
 func newKernel(t *testing.T, devices ...device) (*netlinkKernel, *netlink.Handle) {
 	t.Helper()
 	ns := testutil.NetNS(t)
@@ -117,7 +117,7 @@ func TestMTUMultipath(t *testing.T) {
 	}
 }
 
-// internalIPs are those of a Node.
+// internalIPs are the addresses of a Node.
 type internalIPs []netip.Addr
 
 func (i internalIPs) Identity() (string, []netip.Addr, <-chan struct{}) { return "uid", i, nil }

@@ -33,7 +33,7 @@ func (r *router) uplinkMTUs(addrs []netip.Addr) (map[netip.Addr]int, error) {
 	return mtus, nil
 }
 
-// tunnelMTU is that of the device: what fits by the outer family with the most room. Routes of others have their own.
+// tunnelMTU is the device's MTU: it fits the outer family with the most room. Routes of others have their own.
 func tunnelMTU(uplinks map[netip.Addr]int) int {
 	mtu := 0
 	for addr, of := range uplinks {

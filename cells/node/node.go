@@ -56,8 +56,8 @@ func New(cfg Config, from Sources, log *slog.Logger) (*Node, error) {
 	return n, nil
 }
 
-// Start begins to follow the other nodes before everything is restored, for who has to know of them then. The tunnel device gets its
-// addresses again, before somebody else asks for them; and if there can be none in mode vxlan, that is an error.
+// Start begins to follow the other nodes before everything is restored, for cells that need them then. The tunnel device gets its
+// addresses again, before another owner can ask for them; and if there can be none in mode vxlan, that is an error.
 func (n *Node) Start() error {
 	_, addrs, err := n.tunnel.Device()
 	if err == nil {
@@ -75,7 +75,7 @@ func (n *Node) Start() error {
 // Close is for after the tasks.
 func (n *Node) Close() error { return errors.Join(n.tunnel.Close(), n.kernel.close()) }
 
-// stop ends the tasks that Start has begun, if nobody else has, and closes.
+// stop ends the tasks of Start, if they still run, and closes.
 func (n *Node) stop(ctx context.Context) error {
 	return errors.Join(task.StopAll(ctx, n.observer.task, n.peers.task), n.Close())
 }

@@ -199,7 +199,7 @@ func (p *Peers) useCache() {
 	p.records.apply(cluster.Change[cluster.NodeNetwork]{Kind: cluster.Snapshot, All: networks})
 }
 
-// publishKnown has everybody know what is known while the store is away.
+// publishKnown publishes the known nodes while the store is away.
 func (p *Peers) publishKnown(self Self) {
 	v := View{Self: self}
 	if !p.asOf.IsZero() {
@@ -249,10 +249,10 @@ func (p *Peers) applyInfo(c cluster.Change[cluster.ClusterInfo]) {
 	case c.Kind == cluster.Snapshot && len(c.All) == 1:
 		p.records.setRemoved(c.All[0].Removed)
 	}
-	// A record that is gone is that of a store that was wiped: what it said holds.
+	// A missing record was lost by the store: its last content holds.
 }
 
-// publish has everybody know what counts now. It reads the claims of blocks that came into conflict.
+// publish publishes the nodes and blocks that count now. It reads the claims of blocks that came into conflict.
 func (p *Peers) publish(ctx context.Context, self Self) {
 	v := p.records.view(self)
 	if p.backend != nil && p.readClaims(ctx, v.Conflicts) {

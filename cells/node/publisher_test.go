@@ -191,7 +191,7 @@ func TestNodeDeletedBeforeStart(t *testing.T) {
 	})
 }
 
-// TestNodeReplaced has another machine start under the name of one that is gone.
+// TestNodeReplaced starts another machine under the name of one that is gone.
 func TestNodeReplaced(t *testing.T) {
 	s := clustertest.NewStrict(3)
 	t.Cleanup(s.Close)
@@ -213,7 +213,7 @@ func TestNodeReplaced(t *testing.T) {
 	})
 }
 
-// TestTwoMachinesOneName says so on the one that was there first.
+// TestTwoMachinesOneName: the first machine reports it.
 func TestTwoMachinesOneName(t *testing.T) {
 	s := clustertest.NewStrict(4)
 	t.Cleanup(s.Close)
@@ -235,7 +235,7 @@ func must(t testing.TB, err error) {
 	}
 }
 
-// TestPublishTunnel: what others know of a node's tunnel holds until the next agent knows better.
+// TestPublishTunnel: the published tunnel of a node holds until the next agent knows better.
 func TestPublishTunnel(t *testing.T) {
 	s := clustertest.NewStrict(3)
 	t.Cleanup(s.Close)

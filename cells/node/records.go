@@ -12,14 +12,14 @@ import (
 	"porin.dev/porin/cells/cluster"
 )
 
-// records are those that the store has told of, and those that it has lost. It is plain data.
+// records are the store's records, and the records that it has lost. It is plain data.
 type records struct {
 	byName  map[string]*record
 	removed map[string]bool // keys of nodes that were deleted
 	// claims are the owners of blocks in conflict, as the store's claims say.
 	claims    map[netip.Prefix]cluster.NodeID
-	lastOrder uint64 // of the record that came last
-	// deleted are the prefixes of nodes of which a previous agent knew, and which were deleted before this one has asked.
+	lastOrder uint64 // of the last record
+	// deleted are the prefixes of nodes that a previous agent knew, and that were deleted before this agent has asked.
 	deleted []netip.Prefix
 }
 
@@ -78,7 +78,7 @@ func (r *records) forgetRemoved() {
 	maps.DeleteFunc(r.byName, func(_ string, known *record) bool { return known.missing && r.removed[known.network.Node.Key] })
 }
 
-// addDeleted remembers what nodes had that were deleted, of those that a previous agent knew.
+// addDeleted records the prefixes of deleted nodes that a previous agent knew.
 func (r *records) addDeleted(previous []cluster.NodeNetwork) {
 	for _, n := range previous {
 		if r.removed[n.Node.Key] {
@@ -116,7 +116,7 @@ func (r *records) view(self Self) View {
 	return v
 }
 
-// deletedPrefixes are those of nodes that were deleted, also of those that still have a record.
+// deletedPrefixes are the prefixes of deleted nodes, also of nodes that still have a record.
 func (r *records) deletedPrefixes() []netip.Prefix {
 	all := slices.Clone(r.deleted)
 	for _, known := range r.byName {
@@ -157,7 +157,7 @@ func (r *records) others(self cluster.NodeID) (peers []*record) {
 	return peers
 }
 
-// assignBlocks gives the peers those of their records' blocks that are theirs: first to those that have claims.
+// assignBlocks gives the peers the blocks of their records that are theirs: first to peers with claims.
 func (v *View) assignBlocks(o *blockOwners, claims map[netip.Prefix]cluster.NodeID) {
 	for _, p := range v.Peers {
 		for _, block := range p.NodeNetwork.Blocks {
@@ -179,7 +179,7 @@ func (v *View) assignBlocks(o *blockOwners, claims map[netip.Prefix]cluster.Node
 	}
 }
 
-// addressesOf returns the node's addresses without those of this node's pods: each of these is a conflict.
+// addressesOf returns the node's addresses without this node's pods': each of these is a conflict.
 func (v *View) addressesOf(n cluster.NodeNetwork) []netip.Addr {
 	var addrs []netip.Addr
 	for _, addr := range n.Addresses {

@@ -58,7 +58,7 @@ func wantBlocks(t *testing.T, when string, r *records, want map[string][]netip.P
 	return v
 }
 
-// A record that the store has lost counts until somebody deletes the node.
+// A record that the store has lost counts until an administrator deletes the node.
 func TestRecordLost(t *testing.T) {
 	r := newRecords()
 	one, two := network("one", "192.0.2.1", "10.1.0.0/24"), network("two", "192.0.2.2", "10.2.0.0/24")
@@ -125,7 +125,7 @@ func TestRecordHasAddressesOfOthers(t *testing.T) {
 	}
 }
 
-// Who has the claim of a block has the block. A record that is missing gives way.
+// The owner of a block's claim has the block. A missing record gives way.
 func TestRecordsClaims(t *testing.T) {
 	one, two := network("one", "192.0.2.1", "10.1.0.0/24"), network("two", "192.0.2.2", "10.1.0.0/24", "10.2.0.0/24")
 	r := newRecords()

@@ -117,7 +117,7 @@ func (r *router) follow(ctx context.Context) error {
 		if err := r.reconcile(view); err != nil {
 			return err
 		}
-		sleep(ctx, routesPause) // what comes together is one round
+		sleep(ctx, routesPause) // changes that come together are one round
 		if err := r.wait(ctx, changes, viewChanged, addressesChanged); err != nil || ctx.Err() != nil {
 			return err
 		}
@@ -193,7 +193,7 @@ func (r *router) reconcile(view View) error {
 	return nil
 }
 
-// writeRoutes makes the routes as wanted, and removes those that are not to stay. What fails is among the state's errors.
+// writeRoutes makes the routes as wanted, and removes unwanted ones. Failures are among the state's errors.
 func (r *router) writeRoutes(view View, want, have map[netip.Prefix]hop, state Routing) {
 	for _, dst := range slices.SortedFunc(maps.Keys(want), netip.Prefix.Compare) {
 		to, was := want[dst], have[dst]
@@ -216,8 +216,8 @@ func (r *router) writeRoutes(view View, want, have map[netip.Prefix]hop, state R
 	}
 }
 
-// rememberPublished remembers which prefixes the store has said to be of nodes. One that it has lost is still in the view, so what is
-// not there any more was given up, or is of a node that was deleted. It returns those of the view.
+// rememberPublished remembers the nodes' prefixes in the store. A lost prefix is still in the view, so a prefix that is
+// not there any more was given up, or its node was deleted. It returns the view's prefixes.
 func (r *router) rememberPublished(view View) map[netip.Prefix]bool {
 	now := map[netip.Prefix]bool{}
 	for _, p := range view.Peers {
@@ -329,7 +329,7 @@ func (r *router) desired(view View, tunnelIndex int, uplinks map[netip.Addr]int,
 	return want, state, nil
 }
 
-// nativeHop is the way to a block of the peer without a tunnel; links are those of the peer's addresses as far as they were asked for.
+// nativeHop is the way to a block of the peer without a tunnel; links are the links of the peer's addresses as far as they were asked for.
 func (r *router) nativeHop(p Peer, block netip.Prefix, links map[netip.Addr]int) (reach Reach, to hop, err error) {
 	if r.mode == cluster.RoutingExternal || p.Routing == cluster.RoutingExternal {
 		return ReachExternal, hop{}, nil

@@ -92,18 +92,18 @@ func (noHealth) Changed() <-chan struct{} { return nil }
 
 // Kernel is what the kernel of the node knows.
 type Kernel interface {
-	// Addresses returns the address of each family by which the node reaches the world: at most one of each.
+	// Addresses returns the address of each family that the node reaches the world with: at most one of each.
 	Addresses() ([]netip.Addr, error)
-	// Local returns those of the addresses that an interface has.
+	// Local returns the addresses that an interface has.
 	Local(addrs []netip.Addr) ([]netip.Addr, error)
-	// Watch returns a channel that gets a token when addresses, links or routes have changed, but for those of pods. It is
+	// Watch returns a channel that gets a token when addresses, links or routes have changed, except pods'. It is
 	// closed when ctx ends, and when notifications were lost.
 	Watch(ctx context.Context) (<-chan struct{}, error)
 }
 
 // AddressSource gives the tunnel device addresses of this node's blocks, so that what others send to them comes by the tunnel.
 type AddressSource interface {
-	// Keep takes those that the device had before. What it has already it keeps.
+	// Keep takes the device's previous addresses. It keeps the addresses that it has already.
 	Keep(addrs []netip.Addr) error
 	// Allocate returns what the device has, or one address of each family. It may wait for a store.
 	Allocate(ctx context.Context) ([]netip.Addr, error)
@@ -115,6 +115,6 @@ type AddressSource interface {
 
 // DirectPath has packets between pods of two nodes bypass this node's stack. It is the datapath.
 type DirectPath interface {
-	// SetRemoteBlocks says which blocks other nodes have, in place of those of the last call.
+	// SetRemoteBlocks sets the blocks of other nodes, in place of the last call's.
 	SetRemoteBlocks(blocks []netip.Prefix) error
 }

@@ -19,8 +19,8 @@ import (
 	"porin.dev/porin/internal/watchable"
 )
 
-// tunnelAddresses has the addresses of the tunnel device while one is needed. They are on the node's disk before anybody uses
-// them, and no longer there before somebody else can get them.
+// tunnelAddresses has the addresses of the tunnel device while one is needed. They are on the node's disk before their first use
+// and no longer there before another owner can get them.
 type tunnelAddresses struct {
 	source AddressSource // nil: there are none
 	path   string        // "" keeps none over a boot
@@ -52,7 +52,7 @@ func newTunnelAddresses(source AddressSource, dir string, log *slog.Logger) *tun
 	return t
 }
 
-// begin takes the addresses of before again: those on the disk, or else those that the device has.
+// begin takes the previous addresses again: from the disk, or else from the device.
 func (t *tunnelAddresses) begin(ofDevice []netip.Addr) {
 	if t.source == nil {
 		return
@@ -151,7 +151,7 @@ func (t *tunnelAddresses) reconcile(ctx context.Context) error {
 	return nil
 }
 
-// drop gives the addresses back. The device must not have them any more, or lose them soon: they rest before somebody gets them.
+// drop gives the addresses back. The device must not have them any more, or lose them soon: they are quarantined before another owner gets them.
 func (t *tunnelAddresses) drop() error {
 	if t.source == nil {
 		return nil
@@ -187,7 +187,7 @@ func (t *tunnelAddresses) Err() error {
 	return t.err
 }
 
-// maxAddressFile bounds what is read: nobody but the agent writes it.
+// maxAddressFile bounds the read: only the agent writes the file.
 const maxAddressFile = 4 << 10
 
 func (t *tunnelAddresses) load() (addrs []netip.Addr, err error) {

@@ -12,7 +12,7 @@ import (
 	"porin.dev/porin/cells/node/tunnel"
 )
 
-// outer is the pair of addresses by which packets to the peer are sent: IPv4 if both nodes have it.
+// outer is the pair of outer addresses of packets to the peer: IPv4 if both nodes have it.
 func outer(self Self, p Peer) (local, remote netip.Addr) {
 	for _, family := range []cluster.Family{cluster.IPv4, cluster.IPv6} {
 		local, remote = cluster.NodeNetwork{Addresses: self.Addresses}.Address(family), p.Address(family)
@@ -103,8 +103,8 @@ func (r *router) endTunnel() (ended bool, err error) {
 	return true, r.addresses.drop()
 }
 
-// tunnelOwners are the nodes of all prefixes: with those of this one, and of nodes that are reached without a tunnel now. A node
-// cannot have what is this one's.
+// tunnelOwners are the nodes of all prefixes: also this node's, and nodes that are reached without a tunnel now. A node
+// cannot have this node's prefixes.
 func tunnelOwners(view View) map[netip.Prefix]tunnel.Owner {
 	all := map[netip.Prefix]tunnel.Owner{}
 	for _, block := range view.Self.Blocks {
@@ -173,7 +173,7 @@ func (r *router) tunnelFault(self Self, p Peer, index int) error {
 	return nil
 }
 
-// throughTunnel reports whether the way is one that tunnelHop has made.
+// throughTunnel reports whether tunnelHop has made the way.
 func (h hop) throughTunnel() bool { return h.via == v1.GatewayIPv4 || h.via == v1.GatewayIPv6 }
 
 // prepare is for the start, before anything is known of other nodes.

@@ -265,7 +265,7 @@ func TestTunnelHold(t *testing.T) {
 	}
 }
 
-// TestRoutesOfDeletedNode: after a start, what is there of a node that was deleted goes at once.
+// TestRoutesOfDeletedNode: after a start, leftovers of a deleted node go at once.
 func TestRoutesOfDeletedNode(t *testing.T) {
 	for name, mode := range map[string]cluster.RoutingMode{"by its address": cluster.RoutingNative, "by the tunnel": cluster.RoutingVXLAN} {
 		t.Run(name, func(t *testing.T) {

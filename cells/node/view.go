@@ -21,7 +21,7 @@ type Self struct {
 
 // TunnelEnd is what this node has so that others reach it by a tunnel, as soon as it receives by it.
 type TunnelEnd struct {
-	Observed  bool // false after a start, until it was looked for: what others know holds
+	Observed  bool // false after a start, until it was looked for: the published value holds
 	Port      int  // 0: there is none
 	Addresses []netip.Addr
 }
@@ -59,9 +59,9 @@ func (v View) Tunnels(p Peer) bool {
 type Peer struct {
 	// NodeNetwork is the record, without addresses that cannot be the node's.
 	cluster.NodeNetwork
-	// Blocks are those of the record that are the node's: see [Conflict].
+	// Blocks are the record's blocks that are the node's: see [Conflict].
 	Blocks []netip.Prefix
-	// Missing says that the store has lost the record, and that nobody has deleted the node.
+	// Missing says that the store has lost the record, and that the node was not deleted.
 	Missing bool
 }
 

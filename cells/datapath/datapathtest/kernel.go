@@ -16,7 +16,7 @@ import (
 // tests run on it and on the real one. Its zero value is an empty node.
 type Kernel struct {
 	// Fail, when set, is asked before each method that returns an error, by "Links." or "Maps." and the method's
-	// name; what it returns is the method's error, and the method did nothing.
+	// name; it returns the method's error, and the method did nothing.
 	Fail func(method string) error
 
 	mu       sync.Mutex                // guards the fields below

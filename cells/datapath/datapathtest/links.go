@@ -74,7 +74,7 @@ func (l links) BringDown(index int) error {
 	return l.kernel.bring(index, false)
 }
 
-// Addresses returns those of what is attached.
+// Addresses returns the addresses of all attached endpoints.
 func (l links) Addresses() (map[int][]netip.Addr, error) {
 	unlock, err := l.kernel.lock("Links.Addresses")
 	defer unlock()
@@ -128,7 +128,7 @@ func (l links) Compare(e datapath.Entry) (differences []datapath.Difference, err
 	return differences, nil
 }
 
-// Stale finds nothing: there are no routes but those of Update.
+// Stale finds nothing: all routes are from Update.
 func (l links) Stale(datapath.Want) ([]datapath.Stale, error) {
 	unlock, err := l.kernel.lock("Links.Stale")
 	defer unlock()

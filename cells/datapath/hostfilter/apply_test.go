@@ -36,7 +36,7 @@ func TestNoTableWithoutPods(t *testing.T) {
 	if text := h.list(t); text != "" {
 		t.Errorf("nobody is restricted any more, and there is\n%s", text)
 	}
-	// What a previous agent left.
+	// Leftovers of a previous agent.
 	h.apply(t, hostfilter.Desired{Pods: []hostfilter.Pod{{Link: p.link}}})
 	must(t, h.newFilter(t).Apply(hostfilter.Desired{}))
 	if text := h.list(t); text != "" {
@@ -44,7 +44,7 @@ func TestNoTableWithoutPods(t *testing.T) {
 	}
 }
 
-// Whatever somebody else does to the table, the next Apply repairs it, and leaves the tables of others alone.
+// Whatever another program does to the table, the next Apply repairs it, and leaves the tables of others alone.
 func TestApplyRepairs(t *testing.T) {
 	h := newHost(t)
 	p, q := h.newPeer(t), h.newPeer(t)
@@ -186,7 +186,7 @@ func TestApplyBesideOthers(t *testing.T) {
 	<-done
 }
 
-// BenchmarkChange is one pod's change, and that of the set of devices, on a node with a thousand restricted pods.
+// BenchmarkChange is one pod's change, and a change of the set of devices, on a node with a thousand restricted pods.
 func BenchmarkChange(b *testing.B) {
 	h := newHost(b)
 	desired := hostfilter.Desired{}

@@ -31,7 +31,7 @@ func stateOf(d Desired) (nft.State, error) {
 	return s, nil
 }
 
-// What the maps say.
+// The verdicts of the maps.
 var allow, deny = nft.Accept(), nft.Goto(denied)
 
 func addRows(s nft.State, key string, rows []Row) error {

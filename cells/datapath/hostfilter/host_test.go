@@ -30,7 +30,7 @@ func must(t testing.TB, err error) {
 // unreachable is how long is waited for an answer that must not come.
 const unreachable = 300 * time.Millisecond
 
-// peer is a namespace at the other end of a device of the host: a pod, or somebody else.
+// peer is a namespace at the other end of a device of the host: a pod, or another host.
 type peer struct {
 	*testutil.Namespace
 	link  int // index of the host's end
@@ -40,7 +40,7 @@ type peer struct {
 // host is a node: a namespace that forwards, with pods and other devices.
 type host struct {
 	*testutil.Namespace
-	addrs  [2]netip.Addr // on lo, as those that are not of a device
+	addrs  [2]netip.Addr // on lo, as addresses without a device
 	filter *hostfilter.Filter
 	peers  int
 }
@@ -57,14 +57,14 @@ func newHost(t testing.TB) *host {
 	return h
 }
 
-// newFilter is that of an agent that has just started.
+// newFilter is a Filter of an agent that has just started.
 func (h *host) newFilter(t testing.TB) *hostfilter.Filter {
 	filter := hostfilter.New(h.File(), slog.New(slog.NewTextHandler(t.Output(), nil)))
 	t.Cleanup(func() { must(t, filter.Close()) })
 	return filter
 }
 
-// newPeer adds a device with somebody at the other end, and routes both ways, as for a pod: neighbour entries are permanent.
+// newPeer adds a device with a peer at the other end, and routes both ways, as for a pod: neighbour entries are permanent.
 func (h *host) newPeer(t testing.TB) *peer {
 	t.Helper()
 	h.peers++
@@ -91,7 +91,7 @@ func (h *host) newPeer(t testing.TB) *peer {
 	return p
 }
 
-// rules writes nftables rules, or those of another program, as somebody else on the node does.
+// rules writes nftables rules, or another program's, as other programs on the node do.
 func (h *host) rules(t testing.TB, input string, program ...string) string {
 	t.Helper()
 	testutil.NeedPrograms(t, program[0])
@@ -185,7 +185,7 @@ func (c *conversation) ask(timeout time.Duration) error {
 	return err
 }
 
-// reaches tries once: what is lost is not sent again by UDP.
+// reaches tries once: UDP does not send lost packets again.
 func reaches(from *testutil.Namespace, protocol string, to netip.AddrPort, timeout time.Duration) error {
 	if protocol == "icmp" {
 		return testutil.Ping(from, to.Addr(), timeout)

@@ -19,9 +19,9 @@ var ErrRows = fault.New(fault.Invalid, "malformed rows")
 
 // Desired is what the table should enforce.
 type Desired struct {
-	Pods []Pod // those with an egress policy; others are not restricted
-	// Enforced are the devices on which a program enforces egress policies: pods' host ends, and the uplinks. What a
-	// pod of Pods sends by another device is dropped.
+	Pods []Pod // pods with an egress policy; others are not restricted
+	// Enforced are the devices on which a program enforces egress policies: pods' host ends, and the uplinks. A packet
+	// of Pods to another device is dropped.
 	Enforced []int
 }
 

@@ -163,7 +163,7 @@ func TestRevokedRightEndsConnection(t *testing.T) {
 	}
 }
 
-// What the node opens to a pod without any right passes both ways, and so do ICMP errors.
+// A connection of the node to a pod without any right passes both ways, and so do ICMP errors.
 func TestNodeToPod(t *testing.T) {
 	h := newHost(t)
 	p := h.newPeer(t)

@@ -32,14 +32,14 @@ func TestWatch(t *testing.T) {
 	}
 }
 
-// A table that somebody else makes, such as from a saved ruleset, goes although nobody is restricted.
+// A table that another program makes, such as from a saved ruleset, goes although no pod is restricted.
 func TestWatchWithoutPods(t *testing.T) {
 	h := newHost(t)
 	p := h.newPeer(t)
 	h.apply(t, hostfilter.Desired{Pods: []hostfilter.Pod{{Link: p.link}}})
 	saved := h.list(t)
 	h.apply(t, hostfilter.Desired{})
-	h.rules(t, saved, "nft", "-f", "-") // while nobody watches
+	h.rules(t, saved, "nft", "-f", "-") // without a watcher
 	ctx, cancel := context.WithCancel(t.Context())
 	changes, err := h.filter.Watch(ctx)
 	must(t, err)

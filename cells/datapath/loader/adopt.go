@@ -13,11 +13,11 @@ import (
 // errNotOurs is why a pinned program is not adopted.
 var errNotOurs = errors.New("pinned program is another than this agent would load")
 
-// adopt takes over the programs that are pinned in dir, when they are those of the spec: their names, the maps they use
+// adopt takes over the programs that are pinned in dir, when they are the spec's: their names, the maps they use
 // and the configuration they were loaded with say so, not the path. The configuration has the digest of object and
 // configuration, and is frozen. The kernel's digest of their instructions does not help: it is another one on every
 // kernel, as they call functions of the kernel by number. Programs that were loaded together have one configuration:
-// those of two starts may differ in what the kernel could do then.
+// the kernel's abilities may differ between two starts.
 func adopt(dir string, spec *ebpf.CollectionSpec, maps *Maps) (_ *Programs, err error) {
 	out := &Programs{Adopted: true}
 	defer func() {

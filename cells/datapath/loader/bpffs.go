@@ -24,7 +24,7 @@ func makeFolders(dirs ...string) error {
 	return nil
 }
 
-// removePins removes a folder of pins and names each. What was pinned lives on as long as a link or a program uses it.
+// removePins removes a folder of pins and names each. A pinned object lives on as long as a link or a program uses it.
 func removePins(dir string) (removed []string, err error) {
 	names, err := namesIn(dir)
 	if err != nil {

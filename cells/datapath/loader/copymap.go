@@ -12,7 +12,7 @@ import (
 )
 
 // copyMap makes a map of the spec's size and flags with all that m has, and leaves m as it is. Programs go on counting in m until
-// their filters are replaced: what they count from here on is lost with it.
+// their filters are replaced: their further counts are lost with it.
 func copyMap(m *ebpf.Map, name string, spec *ebpf.MapSpec, pin string) (_ *ebpf.Map, err error) {
 	if err := compatible(m, spec, pin); err != nil {
 		return nil, err

@@ -30,7 +30,7 @@ type PinnedMap struct {
 	MaxEntries uint32 `json:"maxEntries"`
 }
 
-// Inspect reads, without an agent, what is pinned below the root. A root that is not there has nothing.
+// Inspect reads, without an agent, the pins below the root. A missing root has nothing.
 func Inspect(root string) ([]PinnedProgram, []PinnedMap, error) {
 	cfg := Config{Root: root}
 	programs, programsErr := inspectPrograms(cfg.programsDir())
@@ -101,7 +101,7 @@ func countEntries(m *ebpf.Map) (n int) {
 	return n
 }
 
-// eachPin visits what is in a folder, in the order of names. What goes meanwhile is left out.
+// eachPin visits the pins of a folder, in the order of names. Pins that go meanwhile are left out.
 func eachPin(dir string, visit func(path, name string) error) error {
 	entries, err := os.ReadDir(dir)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {

@@ -22,7 +22,7 @@ import (
 type Config struct {
 	Root         string // a folder of a BPF file system, made when it is not there
 	MaxEndpoints uint32
-	// MaxConnections is the size of the map of connections. When it has changed the map is made anew and empty: see
+	// MaxConnections is the size of the map of connections. When it has changed the map is replaced by an empty one: see
 	// bpf/lib/connection.h.
 	MaxConnections uint32
 	// MaxAddresses is how many addresses a copy of the policy may have: see bpf/lib/policy.h.
@@ -44,7 +44,7 @@ type Loader struct {
 // New returns a loader. It touches nothing.
 func New(cfg Config, log *slog.Logger) *Loader { return &Loader{cfg: cfg, log: log} }
 
-// Objects are the programs and maps of an agent. Close lets go of them; what is pinned or attached stays.
+// Objects are the programs and maps of an agent. Close closes them; pinned and attached objects stay.
 type Objects struct {
 	Digest   string
 	Programs *Programs
@@ -120,7 +120,7 @@ func (l *Loader) spec() (*ebpf.CollectionSpec, error) {
 		return nil, fmt.Errorf("configure BPF programs: %w", err)
 	}
 	spec.Maps[bpf.Links].MaxEntries = l.cfg.MaxEndpoints
-	spec.Maps[bpf.Passed].MaxEntries = l.cfg.MaxEndpoints + 1 // by number, of which 0 is nobody's
+	spec.Maps[bpf.Passed].MaxEntries = l.cfg.MaxEndpoints + 1 // by number; no endpoint has 0
 	spec.Maps[bpf.Policies].MaxEntries = l.cfg.MaxEndpoints + 1
 	spec.Maps[bpf.Drops].MaxEntries = l.cfg.MaxEndpoints + 1 // and the node's own
 	spec.Maps[bpf.Recount].MaxEntries = l.cfg.MaxEndpoints + 1

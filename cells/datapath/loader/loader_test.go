@@ -230,7 +230,7 @@ func TestLoadResizesAddresses(t *testing.T) {
 	n.cfg.MaxAddresses = 1024
 }
 
-// TestLoadResizesConnections: the map of connections is made anew, and what counts its entries, too.
+// TestLoadResizesConnections: the map of connections is replaced, and its counters, too.
 func TestLoadResizesConnections(t *testing.T) {
 	n := newNode(t)
 	small := n.load(t)

@@ -42,5 +42,5 @@ func OpenPinned(root string, names ...string) (_ *Maps, err error) {
 	return m, nil
 }
 
-// Close closes the maps. What they hold stays.
+// Close closes the maps. Their content stays.
 func (m *Maps) Close() { m.close() }

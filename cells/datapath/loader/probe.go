@@ -39,7 +39,7 @@ func probe() error {
 	return errors.Join(errs...)
 }
 
-// optional is what Porin works without, and what it does instead. The attach types are those of linux/bpf.h.
+// optional lists kernel features that Porin can do without, with the replacement. The attach types are those of linux/bpf.h.
 var optional = []struct {
 	attach ebpf.AttachType
 	text   string

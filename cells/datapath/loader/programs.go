@@ -13,10 +13,10 @@ import (
 	"porin.dev/porin/bpf"
 )
 
-// Programs are those of one digest.
+// Programs are the programs of one digest.
 type Programs struct {
 	FromPod, ToPod, ToUplink, FromUplink *Program
-	Adopted                              bool // they were pinned, and not loaded anew
+	Adopted                              bool // they were pinned, and not loaded again
 }
 
 // Program is a loaded program and what the kernel calls it.

@@ -10,7 +10,7 @@ import (
 	"porin.dev/porin/bpf"
 )
 
-// publish pins each new map in place of the one that has its name: in the staging folder first, then by a rename, which
+// publish pins each new map in place of the map with its name: in the staging folder first, then by a rename, which
 // replaces it at once. An agent that ends between two of the operations leaves some maps of the new size and some of the old
 // one, each with all its entries, and the next start goes on from there, to whichever size. Programs that use the old maps
 // keep them until they go themselves.
@@ -27,7 +27,7 @@ func (m *Maps) publish(ctx context.Context, cfg Config) error {
 }
 
 func (m *Maps) publication(cfg Config) (operations []func() error) {
-	// What an agent that was killed staged may be older than what is pinned.
+	// The staged maps of a killed agent may be older than the pinned ones.
 	clearStaging := func() error { _, err := removePins(cfg.stagingDir()); return err }
 	operations = append(operations, clearStaging)
 	// Usage counts the entries of Connections: its pin goes first and comes last, so that the two are never of different starts.

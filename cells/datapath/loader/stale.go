@@ -18,7 +18,7 @@ type StalePin struct {
 	Program bool   // it is a folder of programs
 }
 
-// StalePins finds the programs and maps of other agents than the one that has the objects.
+// StalePins finds the programs and maps of agents other than the owner of the objects.
 func (l *Loader) StalePins(of *Objects) (stale []StalePin, err error) {
 	isStale := map[string]func(name string) bool{
 		l.cfg.programsDir(): func(name string) bool { return name != of.Digest },
@@ -37,7 +37,7 @@ func (l *Loader) StalePins(of *Objects) (stale []StalePin, err error) {
 	return stale, err
 }
 
-// RemovePin removes a stale pin. What was pinned lives on as long as a link or a program uses it.
+// RemovePin removes a stale pin. A pinned object lives on as long as a link or a program uses it.
 func (l *Loader) RemovePin(pin StalePin) error {
 	path := filepath.Join(l.cfg.Root, pin.Path)
 	if pin.Program {
@@ -76,7 +76,7 @@ func (p *Programs) has(id uint32) bool {
 	return false
 }
 
-// ourNames are those of the programs.
+// ourNames are the names of the programs.
 var ourNames = map[string]bool{bpf.FromPod: true, bpf.ToPod: true, bpf.ToUplink: true, bpf.FromUplink: true}
 
 // isOurs is false for a program that ends meanwhile.

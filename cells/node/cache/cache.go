@@ -61,8 +61,8 @@ func New(dir string, log *slog.Logger) *Cache {
 // Task writes what was noted.
 func (c *Cache) Task() *task.Task { return c.task }
 
-// SetOrigin says where what is noted comes from. What the file has of another origin is removed, unless it was noted since the start: then a
-// watch has told of it that goes on.
+// SetOrigin sets the origin of the recorded data. Data of another origin are removed from the file, unless they were recorded since the start: then a
+// watch that goes on has told of them.
 func (c *Cache) SetOrigin(o Origin) {
 	if c == nil {
 		return
@@ -188,7 +188,7 @@ func (c *Cache) Stop(ctx context.Context) error {
 	return errors.Join(err, c.close())
 }
 
-// write has the file be what was recorded.
+// write writes the recorded data to the file.
 func (c *Cache) write() error {
 	c.mu.Lock()
 	origin := c.origin

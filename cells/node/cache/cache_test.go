@@ -111,8 +111,8 @@ func TestCache(t *testing.T) {
 	}
 }
 
-// TestCacheOriginChanges: what an agent was told stays when the store's records get another origin while it runs, as when the first node of a
-// cluster without pools is deleted, or in a recovery: nobody tells it again.
+// TestCacheOriginChanges: received records stay when the store's records get another origin while the agent runs, as when the first node of a
+// cluster without pools is deleted, or in a recovery: they are not sent again.
 func TestCacheOriginChanges(t *testing.T) {
 	dir := t.TempDir()
 	write(t, dir, Origin{Store: "former"}, []cluster.NodeNetwork{network("former")}, nil)
@@ -170,7 +170,7 @@ func put(g cluster.EndpointGroup) cluster.Change[cluster.EndpointGroup] {
 	return cluster.Change[cluster.EndpointGroup]{Kind: cluster.Put, Name: g.RecordName(), Item: g}
 }
 
-// TestCacheWithoutOrigin: what is of nobody knows where is not written.
+// TestCacheWithoutOrigin: records of an unknown origin are not written.
 func TestCacheWithoutOrigin(t *testing.T) {
 	dir := t.TempDir()
 	c := open(t, dir)
@@ -203,7 +203,7 @@ func TestCacheInterval(t *testing.T) {
 	})
 }
 
-// TestCacheDamaged begins anew with a file that cannot be used, and goes on.
+// TestCacheDamaged begins again with an unusable file, and goes on.
 func TestCacheDamaged(t *testing.T) {
 	flip := func(path string) error {
 		db, err := bbolt.Open(path, 0o600, nil)

@@ -15,7 +15,7 @@ import (
 	"porin.dev/porin/internal/boltfile"
 )
 
-// form is that of the file's content.
+// form is the form of the file's content.
 const form = 1
 
 // maxBytes bounds the file: more than what 5,000 nodes with 110 pods each need.
@@ -120,7 +120,7 @@ func checkSize(path string) error {
 	return nil
 }
 
-// anew begins the file anew.
+// anew replaces the file by an empty one.
 func (c *Cache) anew(reason error) (*bbolt.DB, error) {
 	c.log.Warn("what was known of other nodes cannot be read; it is collected again when the store answers", "error", reason)
 	if err := c.close(); err != nil {

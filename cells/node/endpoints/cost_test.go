@@ -149,7 +149,7 @@ func (n *costNode) come() {
 	n.pods = append(n.pods, p)
 }
 
-// change has a pod go, or come when one has gone.
+// change removes a pod, or adds one when one was removed.
 func (n *costNode) change() {
 	if len(n.pods) < costPods {
 		n.come()
@@ -212,7 +212,7 @@ func (n *costNode) storedBytes(t *testing.T) (sum float64) {
 	return sum
 }
 
-// recordBytes are those of key and value in the store; of a deletion the key alone.
+// recordBytes are the bytes of key and value in the store; of a deletion the key alone.
 func recordBytes(t *testing.T, g cluster.EndpointGroup) float64 {
 	t.Helper()
 	key := len("/porin/endpoints/" + g.RecordName())

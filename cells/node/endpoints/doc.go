@@ -10,5 +10,5 @@
 // another one's pods. An address in a block that no group has is of a pod that nothing is known of: model.Unmanaged.
 //
 // Groups that are missing in the list with which a watch begins, as after the loss of the store, count for [holdTime], or as long as
-// the record of their node is missing, too: the agents that run write them anew.
+// the record of their node is missing, too: the running agents write them again.
 package endpoints

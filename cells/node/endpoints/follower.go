@@ -67,7 +67,7 @@ const watchPause = time.Second // before a watch that has ended begins again
 const listTimeout = 10 * time.Second
 
 func (f *Follower) run(ctx context.Context) error {
-	if f.remote == nil { // nobody has called Begin
+	if f.remote == nil { // Begin was not called
 		<-ctx.Done()
 		return ctx.Err()
 	}
@@ -180,7 +180,7 @@ func (f *Follower) setComplete() {
 }
 
 // isComplete reports whether policies may be in the datapath. From then on they are told of a list at its end: a page alone may make them
-// write everything anew.
+// write everything again.
 func (f *Follower) isComplete() bool {
 	select {
 	case <-f.complete:
@@ -190,7 +190,7 @@ func (f *Follower) isComplete() bool {
 	}
 }
 
-// useCache has the groups count that the store had told a previous agent of, until it answers.
+// useCache uses the groups that a previous agent has received, until the store answers.
 func (f *Follower) useCache() {
 	if f.asked {
 		return
@@ -222,7 +222,7 @@ func (f *Follower) setOwn(id cluster.NodeID) {
 	}
 }
 
-// ownGroups are those of this node in the store. ok is false until they are known.
+// ownGroups are this node's groups in the store. ok is false until they are known.
 func (f *Follower) ownGroups() (id cluster.NodeID, groups map[int]cluster.EndpointGroup, ok bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -49,8 +49,8 @@ func publishedOf(ep endpoint.Endpoint, joins bool) (p published, ok bool, err er
 	return p, p.size <= maxGroupBytes, nil
 }
 
-// plan returns the groups of a node that are to be written: of slots that change or are new, and without endpoints for those that are
-// to be deleted. A group has at most groupSize endpoints, and an endpoint stays in the slot that it is in.
+// plan returns the groups of a node that are to be written: of slots that change or are new, and without endpoints for slots that are
+// to be deleted. A group has at most groupSize endpoints, and an endpoint stays in its slot.
 func plan(node cluster.NodeID, groupSize int, stored map[int]cluster.EndpointGroup, all []published) []cluster.EndpointGroup {
 	slotOf := map[netip.Addr]int{}
 	for slot, g := range stored {

@@ -18,10 +18,10 @@ type sharedSet struct {
 	users  int
 }
 
-// sharedSets are those that somebody uses, by key.
+// sharedSets are the sets in use, by key.
 type sharedSets map[string]*sharedSet
 
-// acquire returns the set with these labels, of which the key is known, and ports.
+// acquire returns the set with these labels (with their key) and ports.
 func (s sharedSets) acquire(labelsKey string, labels cluster.LabelSet, ports []cluster.PublishedPort) *sharedSet {
 	key := labelsKey
 	for _, p := range ports {

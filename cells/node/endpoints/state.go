@@ -33,7 +33,7 @@ type state struct {
 	// does not have, no endpoint counts.
 	joins      bool
 	namespaces map[string]map[string]string
-	// changed are the nodes of which groups have changed since somebody has looked at them.
+	// changed are the nodes whose groups have changed since the last look at them.
 	changed map[cluster.NodeID]bool
 }
 
@@ -59,7 +59,7 @@ func (k known) equal(other known) bool {
 	return k.sharedSet == other.sharedSet && k.pod == other.pod && *k.addresses == *other.addresses
 }
 
-// addresses are those of an endpoint, of which there are at most two: the second one may be the zero Addr. They do not change, so that policies have the same.
+// addresses are an endpoint's, at most two: the second one may be the zero Addr. They do not change, so that policies have the same.
 type addresses [2]netip.Addr
 
 func (a *addresses) list() []netip.Addr {
@@ -177,7 +177,7 @@ func (s *state) put(item cluster.EndpointGroup) {
 	s.changed[item.Node] = true
 }
 
-// touch has a group be looked at again.
+// touch marks a group for another look.
 func (s *state) touch(name string) {
 	if !s.dirty[name] {
 		s.dirty[name] = false

@@ -149,7 +149,7 @@ func TestForeignAddresses(t *testing.T) {
 	l.wants(t, "when its block is known", "10.1.0.1 web, 10.3.0.1 db, 10.4.0.1 db")
 }
 
-// What the store has lost counts until the agents have written it anew.
+// Lost groups count until the agents have written them again.
 func TestGroupsLost(t *testing.T) {
 	there := peer("one", "10.1.0.0/24")
 	missing := there
@@ -175,7 +175,7 @@ func TestGroupsLost(t *testing.T) {
 	l.wants(t, "long after", "")
 }
 
-// What a previous agent knew is older than the pages that have come.
+// A previous agent's groups are older than the received pages.
 func TestCachedGroupsDuringList(t *testing.T) {
 	l := newLearns(peer("one", "10.1.0.0/24"))
 	l.hears(page(false, true, groupOfPods("one", 0, "10.1.0.1 web"), groupOfPods("one", 1, "10.1.0.2 web")))

@@ -29,7 +29,7 @@ func TestNoTableWithoutSources(t *testing.T) {
 	if text := w.list(t); !strings.Contains(text, "table inet porin-masquerade") {
 		t.Errorf("no table:\n%s", text)
 	}
-	must(t, w.newTable(t, masquerade.Config{Families: masquerade.Both}).Remove()) // what a previous agent left
+	must(t, w.newTable(t, masquerade.Config{Families: masquerade.Both}).Remove()) // a previous agent's table
 	must(t, w.table.Remove())
 	if text := w.list(t); text != "" {
 		t.Errorf("after Remove there is\n%s", text)
@@ -103,7 +103,7 @@ var damages = []string{
 	"delete table inet porin-masquerade; add table inet porin-masquerade; add chain inet porin-masquerade postrouting",
 }
 
-// Whatever somebody else does to the table, the next Apply repairs it, and Compare says that it is to be repaired.
+// Whatever another program does to the table, the next Apply repairs it, and Compare reports it.
 func TestApplyRepairs(t *testing.T) {
 	w := newWorld(t)
 	w.rules(t, "table inet other {\nchain input {\ntype filter hook input priority 0;\n}\n}\n")
@@ -243,7 +243,7 @@ func BenchmarkChange(b *testing.B) {
 	b.ReportMetric(float64(time.Since(begin).Milliseconds()), "ms-compare")
 }
 
-// One block more or less is a few notifications of the kernel's, not a set that is written anew.
+// One block more or less is a few notifications of the kernel's, not a rewrite of the set.
 func TestApplyWritesDifference(t *testing.T) {
 	w := newWorld(t)
 	d := w.large(500)

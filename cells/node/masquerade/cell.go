@@ -66,7 +66,7 @@ func newDriver(t *Table, n *node.Node, endpoints endpointmanager.Lookup, log *sl
 	return d
 }
 
-// follow applies what holds for the node and its peers. Before they are known, what a previous agent has applied stays.
+// follow applies what holds for the node and its peers. Before they are known, a previous agent's table stays.
 func (d *driver) follow(ctx context.Context, log *slog.Logger) error {
 	for ctx.Err() == nil {
 		view, changed := d.peers.View()

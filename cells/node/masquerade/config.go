@@ -35,8 +35,8 @@ func (c Config) Resolved(knowsNodes bool) Config {
 
 // Config says what is masqueraded.
 type Config struct {
-	Families string // one of the values above
-	// Exclude are destinations to which pods keep their addresses, besides those of the cluster.
+	Families string // a value above
+	// Exclude are destinations to which pods keep their addresses, besides the cluster's.
 	Exclude []string
 }
 

@@ -31,7 +31,7 @@ type Desired struct {
 
 // Masquerader has traffic of this node's pods that leaves the cluster leave with the node's address.
 type Masquerader interface {
-	// Apply makes d so. When it fails, what was before stays, and Follow tries again.
+	// Apply applies d. When it fails, the previous state stays, and Follow tries again.
 	Apply(d Desired) error
 	// Remove ends it. Connections that are open stay translated.
 	Remove() error
@@ -155,7 +155,7 @@ func (t *Table) stateOf(d Desired) nft.State {
 	return s
 }
 
-// outermost returns the prefixes of the family, without those that are in another one. Ranges of a set must not overlap.
+// outermost returns the prefixes of the family that are in no other one. Ranges of a set must not overlap.
 func (f family) outermost(prefixes []netip.Prefix) (list []netip.Prefix) {
 	for _, p := range prefixes {
 		if f.has(p.Addr()) {

@@ -35,7 +35,7 @@ func ifname(name string) []byte {
 	return padded
 }
 
-// familySets are those of one family.
+// familySets are the sets of one family.
 type familySets struct {
 	sources, inside *nft.Set // prefixes
 	pods            *nft.Set // addresses

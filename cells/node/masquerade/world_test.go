@@ -31,7 +31,7 @@ const unreachable = 300 * time.Millisecond
 
 const port = 8080
 
-// end is a namespace with an address of each family: a pod, or somebody outside.
+// end is a namespace with an address of each family: a pod, or a host outside.
 type end struct {
 	*testutil.Namespace
 	addrs [2]netip.Addr
@@ -39,7 +39,7 @@ type end struct {
 
 func (e *end) at(six int) netip.AddrPort { return netip.AddrPortFrom(e.addrs[six], port) }
 
-// world is a node with a pod, a router that knows no pods, and somebody outside behind a narrow link of that router.
+// world is a node with a pod, a router that knows no pods, and a host outside behind a narrow link of that router.
 type world struct {
 	node         *testutil.Node
 	pod, outside *end
@@ -65,7 +65,7 @@ func newWorld(t testing.TB) *world {
 	return w
 }
 
-// newTable is that of an agent that has just started.
+// newTable is a table of an agent that has just started.
 func (w *world) newTable(t testing.TB, cfg masquerade.Config) *masquerade.Table {
 	must(t, cfg.Validate())
 	table := masquerade.New(w.node.File(), cfg, slog.New(slog.NewTextHandler(t.Output(), nil)))
@@ -89,7 +89,7 @@ func (w *world) nodeAddr(six int) netip.Addr { return []netip.Addr{w.node.IPv4, 
 func (w *world) routed(t testing.TB) { w.node.Fabric.RoutePods(t, w.node) }
 
 // join connects a namespace by a device with routes both ways, as a pod is connected. The router's
-// device takes no packet larger than mtu: the end sends none, and tells nobody.
+// device takes no packet larger than mtu: the end sends none, and no ICMP error.
 func join(t testing.TB, router *testutil.Namespace, name string, addrs [2]netip.Addr, mtu int) *end {
 	t.Helper()
 	e := &end{Namespace: testutil.NetNS(t), addrs: addrs}
@@ -116,7 +116,7 @@ func join(t testing.TB, router *testutil.Namespace, name string, addrs [2]netip.
 	return e
 }
 
-// serve tells everybody by TCP and UDP who they are: to what it gets it answers with their address and as many bytes.
+// serve answers each client by TCP and UDP with the client's address and as many bytes as it got.
 func serve(t testing.TB, ns *testutil.Namespace, at netip.AddrPort) {
 	t.Helper()
 	listener := ns.Listen(t, at)
@@ -218,7 +218,7 @@ func wantPeer(t testing.TB, from *end, to netip.AddrPort, want netip.Addr) {
 
 func family(six int) string { return []string{"IPv4", "IPv6"}[six] }
 
-// rules writes nftables rules, as somebody else on the node does.
+// rules writes nftables rules, as another program on the node does.
 func (w *world) rules(t testing.TB, input string, program ...string) string {
 	t.Helper()
 	if len(program) == 0 {

@@ -42,7 +42,7 @@ func (t *Tunnel) find() (*netlink.Vxlan, error) {
 	return vxlan, nil
 }
 
-// device returns the device as it should be but for addresses and programs. One that cannot be changed is made anew, down.
+// device returns the device as it should be, except addresses and programs. A device that cannot be changed is replaced, down.
 func (t *Tunnel) device(mtu int) (*netlink.Vxlan, error) {
 	d, err := t.find()
 	if err != nil {
@@ -112,7 +112,7 @@ func (t *Tunnel) adjust(d *netlink.Vxlan, mtu int) error {
 	return nil
 }
 
-// sysctls are those of the device. rp_filter is loose (2): from_tunnel has verified the source, and replies may leave by another
+// sysctls are the device's. rp_filter is loose (2): from_tunnel has verified the source, and replies may leave by another
 // device while a mode changes.
 var sysctls = map[string]string{
 	"net/ipv4/conf/" + Device + "/rp_filter":    "2",
@@ -121,7 +121,7 @@ var sysctls = map[string]string{
 	"net/ipv6/conf/" + Device + "/accept_ra":    "0",
 }
 
-// setSysctls leaves out those that the kernel does not have.
+// setSysctls leaves out sysctls that the kernel does not have.
 func setSysctls() (err error) {
 	for name, want := range sysctls {
 		path := "/proc/sys/" + name
@@ -174,7 +174,7 @@ func (t *Tunnel) addresses(d *netlink.Vxlan, want []netip.Addr) (err error) {
 	return err
 }
 
-// addressesOf are those of the device, link-local ones left out.
+// addressesOf are the device's addresses, without link-local ones.
 func (t *Tunnel) addressesOf(d *netlink.Vxlan) (addrs []netip.Addr, err error) {
 	all, err := nl.Dump(func() ([]netlink.Addr, error) { return t.handle.AddrList(d, netlink.FAMILY_ALL) })
 	if err != nil {
@@ -188,7 +188,7 @@ func (t *Tunnel) addressesOf(d *netlink.Vxlan) (addrs []netip.Addr, err error) {
 	return addrs, nil
 }
 
-// address is one without duplicate detection, which nobody could answer, and without a route to a network.
+// address is an address without duplicate detection, which no host could answer, and without a route to a network.
 func address(addr netip.Addr) *netlink.Addr {
 	flags := unix.IFA_F_NOPREFIXROUTE
 	if addr.Is6() {

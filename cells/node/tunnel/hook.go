@@ -13,7 +13,7 @@ import (
 )
 
 // hook is a place of the device where one of the programs runs: by TCX, or before Linux 6.6 as a filter on clsact. Both last
-// as long as the device. What others have there runs, too: to_uplink before to_tunnel, and from_uplink behind from_tunnel.
+// as long as the device. Other programs there run, too: to_uplink before to_tunnel, and from_uplink behind from_tunnel.
 type hook struct {
 	program string // its name
 	tcx     ebpf.AttachType
@@ -21,7 +21,7 @@ type hook struct {
 	first   bool   // before the programs of others by TCX; else behind them
 }
 
-// filterHandle is that of our filters, and filterPriority has them behind to_uplink's and before from_uplink's.
+// filterHandle is our filters' handle, and filterPriority puts them behind to_uplink's and before from_uplink's.
 const (
 	filterHandle   = 0x706f7269
 	filterPriority = 2

@@ -74,7 +74,7 @@ func load(root string) (_ *objects, err error) {
 	return o, o.loadPrograms(spec, programs)
 }
 
-// openMap makes the map when there is none that fits: what it has is written again before a program sees it.
+// openMap makes the map when there is none that fits: its content is written again before a program sees it.
 func openMap(pin string, spec *ebpf.MapSpec) (*ebpf.Map, error) {
 	m, err := ebpf.LoadPinnedMap(pin, nil)
 	if err == nil {

@@ -35,8 +35,8 @@ const (
 // ErrNoRules is returned when the kernel lacks what the rules need.
 var ErrNoRules = fault.New(fault.Unavailable, "kernel lacks what keeps pods from sending packets of tunnels: nf_tables with inet tables (CONFIG_NF_TABLES_INET)")
 
-// Rules are the table inet porin-tunnel: it drops tunnel packets that pods send themselves to anything but a pod, and those that this
-// node has given their destination, as by a Service; it exempts tunnel packets between nodes from conntrack.
+// Rules are the table inet porin-tunnel: it drops tunnel packets that pods send themselves to anything but a pod, and packets whose destination this
+// node has translated, as by a Service; it exempts tunnel packets between nodes from conntrack.
 //
 // A packet that a pod sends to the port of a node may be masqueraded: it then has the address of this node, which others believe. So may
 // what anybody sends to a node port that leads to the port of a node, or it has the address of the node that the sender's pod is on.
@@ -60,7 +60,7 @@ type rulesFamily struct {
 	devices       *nft.Set // addresses of the tunnel devices of all, which are among the pods' prefixes
 }
 
-// NewRules returns those of a namespace, which must stay open until Close. It touches nothing.
+// NewRules returns the Rules of a namespace, which must stay open until Close. It touches nothing.
 func NewRules(namespace *os.File, port int, log *slog.Logger) *Rules {
 	r := &Rules{log: log, families: []rulesFamily{
 		{nft.IPv4, true, &nft.Set{Name: "sources-ipv4", Key: nftables.TypeIPAddr, Ranges: true}, &nft.Set{Name: "pods-ipv4", Key: nftables.TypeIPAddr, Ranges: true},
@@ -194,7 +194,7 @@ func (r *Rules) Dropped() (sum uint64, err error) {
 	return sum, nil
 }
 
-// outermost returns the prefixes of the family, without those that are in another one: ranges of a set must not overlap.
+// outermost returns the prefixes of the family that are in no other one: ranges of a set must not overlap.
 func (f rulesFamily) outermost(prefixes []netip.Prefix) (kept []netip.Prefix) {
 	for _, p := range slices.SortedFunc(slices.Values(prefixes), netip.Prefix.Compare) {
 		if p.Addr().Is4() == f.ipv4 && (len(kept) == 0 || !kept[len(kept)-1].Overlaps(p)) { // a wider one comes first

@@ -75,7 +75,7 @@ func (t *Tunnel) Close() error {
 
 func (t *Tunnel) root() string { return filepath.Join(t.cfg.BPFRoot, "tunnel") }
 
-// Rules are those of nftables about packets of tunnels.
+// Rules are the nftables rules about packets of tunnels.
 func (t *Tunnel) Rules() *Rules { return t.rules }
 
 // Port is the UDP port.
@@ -157,7 +157,7 @@ type hookedProgram struct {
 	hook hook
 }
 
-// programs are in the order in which they are attached: nobody's packets come in before they are verified.
+// programs are in the order in which they are attached: no packets come in before they are verified.
 func (t *Tunnel) programs() []hookedProgram {
 	return []hookedProgram{
 		{t.objects.fromTunnel, hook{bpf.FromTunnel, ebpf.AttachTCXIngress, netlink.HANDLE_MIN_INGRESS, true}},

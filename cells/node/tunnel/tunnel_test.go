@@ -80,7 +80,7 @@ func TestUpgrade(t *testing.T) {
 	}
 }
 
-// TestRepair has somebody damage the tunnel in each way, and Apply mend it; Intact tells of what the kernel does not.
+// TestRepair damages the tunnel in each way, and Apply mends it; Intact reports damage that the kernel does not notify of.
 func TestRepair(t *testing.T) {
 	for name, row := range map[string]struct {
 		damage func(w *world, d *netlink.Vxlan) error
@@ -152,7 +152,7 @@ func TestRepair(t *testing.T) {
 	}
 }
 
-// TestForeignDevice leaves alone what somebody else has under the name.
+// TestForeignDevice leaves another program's device of the name alone.
 func TestForeignDevice(t *testing.T) {
 	w := newWorld(t)
 	if err := w.node.Netlink(t).LinkAdd(&netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: Device}, PeerName: "x"}); err != nil {
@@ -199,7 +199,7 @@ func TestRemove(t *testing.T) {
 	w.apply(desired(here[0]))
 }
 
-// TestDownWithoutPrograms has the device down when the programs cannot be attached.
+// TestDownWithoutPrograms: the device is down when the programs cannot be attached.
 func TestDownWithoutPrograms(t *testing.T) {
 	w := newWorld(t)
 	w.apply(desired(here[0]))

@@ -24,7 +24,7 @@ import (
 func addr(text string) netip.Addr     { return netip.MustParseAddr(text) }
 func prefix(text string) netip.Prefix { return netip.MustParsePrefix(text) }
 
-// The cast: this node, two others, and somebody on their link who is no node.
+// The cast: this node, two others, and a host on their link that is no node.
 var (
 	here     = []netip.Addr{addr("192.0.2.1"), addr("2001:db8::1")}
 	peer     = []netip.Addr{addr("192.0.2.2"), addr("2001:db8::2")}
