@@ -108,7 +108,7 @@ func reportPackets(b *testing.B, total time.Duration, packets int) {
 	b.ReportMetric(0, "ns/op")
 }
 
-// BenchmarkSweep is what a sweep costs that finds a million connections, none of which is over.
+// BenchmarkSweep is the cost of a sweep that finds a million open connections.
 func BenchmarkSweep(b *testing.B) {
 	f := loadSized(b, million)
 	f.fill(b, million)

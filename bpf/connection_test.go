@@ -392,7 +392,7 @@ func (f *fixture) checkUsage(t testing.TB) {
 }
 
 // TestClashInConntrack: after a SYN that was translated to the addresses and ports of a connection by the shortcut, conntrack has that
-// connection instead, so that the kernel gives the next SYN another port. Of one that was not translated it knows no more than before.
+// connection instead, so that the kernel gives the next SYN another port. It learns nothing of an untranslated one.
 func TestClashInConntrack(t *testing.T) {
 	f := load(t)
 	for _, service := range []netip.AddrPort{netip.MustParseAddrPort("10.96.0.1:8080"), netip.MustParseAddrPort("[fd00:96::1]:8080")} {

@@ -205,7 +205,7 @@ func TestDirectNot(t *testing.T) {
 	})
 }
 
-// TestDirectRoutes has the kernel's routes say where packets go, at any time.
+// TestDirectRoutes: the kernel's routes decide where packets go, at any time.
 func TestDirectRoutes(t *testing.T) {
 	f := newRemoteFixture(t)
 	f.eachKind(t, func(t *testing.T) {
@@ -378,8 +378,8 @@ func TestDirectLostEntry(t *testing.T) {
 	})
 }
 
-// TestDirectSeenByStack: packets of the other side take the stack, as by another device, so that conntrack takes it for who has opened the
-// connection. Alice may not be asked, and has opened it: when a policy changes, her entry says so. What opens another one is dropped.
+// TestDirectSeenByStack: packets of the other side take the stack, as by another device, so that conntrack takes it for the opener of the
+// connection. Alice may not be asked, and has opened it: when a policy changes, her entry says so. A packet that opens another one is dropped.
 func TestDirectSeenByStack(t *testing.T) {
 	f := newRemoteFixture(t)
 	f.eachKind(t, func(t *testing.T) {
@@ -451,7 +451,7 @@ func TestDirectICMPError(t *testing.T) {
 	wantVerdict(t, "of the pod", got, deliver)
 }
 
-// TestDirectClosed: what the stack has translated to the addresses and ports of a connection past the stack that is over is another connection, whose
+// TestDirectClosed: a packet that the stack has translated to the addresses and ports of an ended connection past the stack opens another connection, whose
 // answers are the stack's.
 func TestDirectClosed(t *testing.T) {
 	f := newRemoteFixture(t)
@@ -484,7 +484,7 @@ func TestDirectClosed(t *testing.T) {
 	})
 }
 
-// TestDirectReused: what conntrack knows of a connection that is over, as of one that has gone through the stack before, keeps none with the same ports
+// TestDirectReused: conntrack's entry of an ended connection, which has gone through the stack before, keeps no connection with the same ports
 // from the direct path: the stack would take its SYN for invalid. A translation does.
 func TestDirectReused(t *testing.T) {
 	f := newRemoteFixture(t)
@@ -512,7 +512,7 @@ func TestDirectReused(t *testing.T) {
 	})
 }
 
-// TestDirectClash: what the stack has translated to the addresses and ports of a connection past the stack is dropped at the uplink.
+// TestDirectClash: a packet that the stack has translated to the addresses and ports of a connection past the stack is dropped at the uplink.
 func TestDirectClash(t *testing.T) {
 	f := newRemoteFixture(t)
 	toUplink := asRequest(t, f.objects.ToUplink)

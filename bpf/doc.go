@@ -16,8 +16,8 @@
 //	  count, event      counters; events for the agent
 //	  owner             which node has an address
 //	  remote, route     blocks of other nodes; the kernel's routes to them and from them
-//	  from_uplink       what from_uplink decides about packets of pods of other nodes
-//	  proxy, redirects  the way into the proxy, and back; who has opened what the proxy accepts
+//	  from_uplink       its decisions about packets of pods of other nodes
+//	  proxy, redirects  the way into the proxy, and back; the openers of accepted connections
 //	  sweep, expiry     removing old connections: by the agent, and by a timer, which visits the keys in keyqueue
 //	abi/              the types that C and Go share, generated from lib/types.h
 //	include/          asm headers for a target that is no machine
@@ -28,7 +28,7 @@
 //
 // The objects are committed: a node compiles nothing. "go generate ./bpf/..." makes them again, byte for byte, from
 // any directory, with clang 19 and the headers of libbpf. The license of the C code and of the objects is in
-// bpf/LICENSE: the kernel wants one that is compatible with its own.
+// bpf/LICENSE: the kernel requires a compatible one.
 package bpf
 
 //go:generate go tool bpf2go -cc clang-19 -strip llvm-strip-19 -target bpfel -no-global-types endpoint endpoint.bpf.c -- -mcpu=v3 -Wall -Wextra -Werror -fno-strict-aliasing -Iinclude

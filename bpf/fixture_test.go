@@ -15,7 +15,7 @@ import (
 	"porin.dev/porin/internal/testutil"
 )
 
-// party is a pod and the host end of its link, or somebody outside.
+// party is a pod and the host end of its link, or a host outside.
 type party struct {
 	id           uint16
 	index        int // of the host end
@@ -192,7 +192,7 @@ func (f *fixture) run(t testing.TB, prog *ebpf.Program, link party, frame []byte
 	return verdict, opts.DataOut
 }
 
-// runFrom is run for a packet of which more is known.
+// runFrom is run for a packet with more known fields.
 func (f *fixture) runFrom(t testing.TB, prog *ebpf.Program, link party, from skBuff, frame []byte) (verdict uint32) {
 	t.Helper()
 	from.Ifindex = uint32(link.index)

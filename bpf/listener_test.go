@@ -33,7 +33,7 @@ func sizeListener(spec *ebpf.CollectionSpec) {
 	}
 }
 
-// TestSelectListener has the program give a socket, or none, what comes by one device, and leave all else alone.
+// TestSelectListener: the program gives packets from one device to a socket, or to none, and leaves all others alone.
 func TestSelectListener(t *testing.T) {
 	ns := testutil.NetNS(t)
 	lo := ns.Link(t, "lo").Attrs().Index

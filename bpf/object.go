@@ -4,9 +4,9 @@ import "github.com/cilium/ebpf"
 
 // The names of programs, maps and variables in the endpoint object.
 const (
-	FromPod    = endpointProgFromPod    // at the host end's ingress: what the pod sends
-	ToPod      = endpointProgToPod      // at the host end's egress: what the pod gets
-	ToUplink   = endpointProgToUplink   // at the egress of all other devices: what leaves the node
+	FromPod    = endpointProgFromPod    // at the host end's ingress: packets from the pod
+	ToPod      = endpointProgToPod      // at the host end's egress: packets to the pod
+	ToUplink   = endpointProgToUplink   // at the egress of all other devices: packets that leave the node
 	FromUplink = endpointProgFromUplink // at their ingress
 
 	Sweep = endpointProgSweep // removes connections that are over; abi.Sweep says how many
@@ -36,7 +36,7 @@ const (
 
 	RemoteBlocks = endpointMapRemoteBlocks // abi.CIDRKey -> 1: the blocks of other nodes
 
-	ProxyLink = endpointMapProxyLink  // 0 -> index of the device by which packets get to the proxy, uint32; 0: there is none
+	ProxyLink = endpointMapProxyLink  // 0 -> index of the device that leads to the proxy, uint32; 0: there is none
 	Redirects = endpointMapRedirected // abi.RedirectKey -> abi.Redirect
 
 	RedirectTurns  = endpointMapRedirectTurns  // abi.RedirectTurn -> abi.RedirectKey: the order of an endpoint's entries in Redirects
@@ -54,7 +54,7 @@ const (
 	Digest = endpointVarDigest // of the object and its configuration, 8 bytes
 )
 
-// The function by which the programs ask the node's conntrack.
+// The function that the programs ask the node's conntrack with.
 const (
 	ConntrackLookup = "bpf_skb_ct_lookup"
 	ConntrackModule = "nf_conntrack"
@@ -71,7 +71,7 @@ func MapNames() []string {
 // Endpoint returns a new copy of the endpoint object's specification. The sizes of its maps are not set.
 func Endpoint() (*ebpf.CollectionSpec, error) { return loadEndpoint() }
 
-// EndpointObject returns the compiled object, which nobody may change.
+// EndpointObject returns the compiled object, which callers must not change.
 func EndpointObject() []byte { return _EndpointBytes }
 
 // The names of the program and the map in the listener object.
@@ -80,7 +80,7 @@ const (
 
 	Listeners = listenerMapListeners // abi.Listener... -> socket
 
-	SelectListenerLink = listenerVarDevice // index of the device that it is for, beside those of pods
+	SelectListenerLink = listenerVarDevice // index of the device that it is for, beside pods' devices
 )
 
 // ListenerMaps are the names of maps of the endpoint object that the listener object reads and writes.
@@ -103,5 +103,5 @@ const (
 // Tunnel returns a new copy of the tunnel object's specification.
 func Tunnel() (*ebpf.CollectionSpec, error) { return loadTunnel() }
 
-// TunnelObject returns the compiled object, which nobody may change.
+// TunnelObject returns the compiled object, which callers must not change.
 func TunnelObject() []byte { return _TunnelBytes }

@@ -43,7 +43,7 @@ func udpFrom(srcMAC, dstMAC net.HardwareAddr, src, dst netip.Addr, ttl hops) []b
 	return frame(ether(srcMAC, dstMAC, layers.EthernetTypeIPv6), ip, datagram, payload)
 }
 
-// broadcastUDP is a datagram of IPv4 between two ports, to everybody on the link.
+// broadcastUDP is a datagram of IPv4 between two ports, to all hosts on the link.
 func broadcastUDP(link party, src, dst netip.Addr, from, to layers.UDPPort) []byte {
 	datagram := &layers.UDP{SrcPort: from, DstPort: to}
 	ip := &layers.IPv4{Version: 4, TTL: 64, Protocol: layers.IPProtocolUDP, SrcIP: src.AsSlice(), DstIP: dst.AsSlice()}

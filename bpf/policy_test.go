@@ -81,7 +81,7 @@ const (
 
 const clientPort, serverPort = 1000, 80
 
-// fromClient, fromServer: what a pod sends to the other one.
+// fromClient, fromServer: packets of a pod to the other one.
 func (p *policyFixture) fromClient(t testing.TB, flags func(*layers.TCP)) uint32 {
 	t.Helper()
 	return p.between(t, p.client, p.server, clientPort, serverPort, flags)
@@ -177,7 +177,7 @@ func TestPolicyRevisionWraps(t *testing.T) {
 	wantVerdict(t, "a reply after it was revoked", p.fromServer(t, ack), dropped)
 }
 
-// TestPolicyLostEntries has a connection go on without its entries, when only the one direction is allowed.
+// TestPolicyLostEntries: a connection goes on without its entries, when only the one direction is allowed.
 func TestPolicyLostEntries(t *testing.T) {
 	p := newPolicyFixture(t)
 	p.policy(t, "isolate", isolate)
@@ -266,7 +266,7 @@ func TestPolicyReplyThroughStack(t *testing.T) {
 	p.wantDrops(t, p.server, abi.DropPolicyEgress, 1)
 }
 
-// TestPolicyFragments has the first fragment decide. It says the ports; without it nobody can put the others together.
+// TestPolicyFragments: the first fragment decides. It has the ports; without it no receiver can put the others together.
 func TestPolicyFragments(t *testing.T) {
 	p := newPolicyFixture(t)
 	p.policy(t, "to", toServer)

@@ -57,7 +57,7 @@ spec:
 	wantVerdict(t, "to the server", p.between(t, p.client, p.server, 40001, 80, syn), before)
 }
 
-// policyConnection is one that a pod opens to an address of either family.
+// policyConnection is a connection that a pod opens to an address of either family.
 func policyConnection(from party, to netip.Addr, protocol model.Protocol, port uint16) oracle.Connection {
 	c := oracle.Connection{From: from.ip4, To: to, Protocol: protocol, Port: port}
 	if to.Is6() {

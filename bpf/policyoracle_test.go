@@ -63,7 +63,7 @@ type cluster struct {
 	*fixture
 	links    []party // by number, less one
 	uplink   party
-	requests map[*ebpf.Program]*ebpf.Program // the programs behind one that sets tc_index
+	requests map[*ebpf.Program]*ebpf.Program // the programs behind the program that sets tc_index
 	writer   *policymap.Writer
 	numbers  map[string]uint16 // of local pods
 	asked    int
@@ -217,7 +217,7 @@ func (c *cluster) send(t *testing.T, world oracle.World, what oracle.Connection,
 		return fmt.Sprintf("%s -> %s %s %d, %s: the oracle says %s: egress %+v, ingress %+v; the programs say %s", what.From, what.To, what.Protocol, what.Port, path,
 			want, egress, ingress, got)
 	}
-	// What the proxy decides about takes no shortcut: to_pod or to_uplink redirects it.
+	// A packet for the proxy takes no shortcut: to_pod or to_uplink redirects it.
 	fromPodSays := map[uint32]string{deliver: "allowed", dropped: "denied", toStack: "redirected"}
 	toPodSays := map[uint32]string{toStack: "allowed", dropped: "denied", deliver: "redirected"}
 	toUplinkSays := map[uint32]string{toNext: "allowed", dropped: "denied", deliver: "redirected"}

@@ -26,7 +26,7 @@ func (p *policyFixture) wantUnmanaged(t *testing.T, when string, want abi.Unmana
 	}
 }
 
-// TestPolicyUnmanaged has an address of a pod of another node, of which nothing is known, and another one from outside.
+// TestPolicyUnmanaged has an address of an unknown pod of another node, and another one from outside.
 func TestPolicyUnmanaged(t *testing.T) {
 	p := newPolicyFixture(t)
 	p.e = engine.New(engine.Config{AllowUnmanaged: true}) // which the first call of apply writes

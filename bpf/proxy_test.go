@@ -174,7 +174,7 @@ func TestRedirectReply(t *testing.T) {
 	}
 }
 
-// TestRedirectReplyTranslated has the server answer on a connection of the proxy's to which the node has given another source port, as the one that the proxy has chosen was
+// TestRedirectReplyTranslated: the server answers on a connection of the proxy's to which the node has given another source port, as the proxy's chosen port was
 // in use. A policy changes meanwhile.
 func TestRedirectReplyTranslated(t *testing.T) {
 	const port = abi.ProxyFirstPort + 234
@@ -195,7 +195,7 @@ func TestRedirectReplyTranslated(t *testing.T) {
 	}
 }
 
-// TestRedirectAnswerToClient has the proxy answer a client whose port is that of a connection of the proxy's own to the same server. Answers of a server on the node are for that one,
+// TestRedirectAnswerToClient: the proxy answers a client whose port a connection of the proxy's own to the same server has. Answers of a server on the node are for that one,
 // also when its sockets have the mark of the SYN they got.
 func TestRedirectAnswerToClient(t *testing.T) {
 	const port = abi.ProxyFirstPort + 7

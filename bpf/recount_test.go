@@ -56,7 +56,7 @@ func TestSweepCorrectsCount(t *testing.T) {
 	}
 }
 
-// TestSweepDoesNotTrustOneDifference: what the next sweep does not find again is not corrected.
+// TestSweepDoesNotTrustOneDifference: a difference that the next sweep does not find again is not corrected.
 func TestSweepDoesNotTrustOneDifference(t *testing.T) {
 	f := load(t)
 	f.reset(t)
@@ -98,7 +98,7 @@ func (f *fixture) churn(t *testing.T) (opened *atomic.Int64, stop func()) {
 // TestSweepUnderTraffic: while connections come and go, sweeps correct what was falsified, in both directions, and
 // nothing else.
 func TestSweepUnderTraffic(t *testing.T) {
-	const size = 1 << 16 // a sweep takes its time, as on a node: what it finds is counted before it ends
+	const size = 1 << 16 // a sweep takes its time, as on a node: its findings are counted before it ends
 	f := loadSized(t, size)
 	f.reset(t)
 	f.limit(t, abi.Limits{Common: size})

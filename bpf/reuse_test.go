@@ -17,7 +17,7 @@ import (
 	"porin.dev/porin/internal/testutil"
 )
 
-// flips are two connections of which one takes the other's place, and its memory, again and again.
+// flips are two connections that take each other's place, and memory, again and again.
 type flips struct {
 	Key        abi.ConnectionKey
 	Connection abi.Connection
@@ -76,7 +76,7 @@ func onCPU(t *testing.T, cpu int) {
 	}
 }
 
-// TestEntryReusedWhileRead: the memory of a deleted entry becomes that of a connection with another pod while a packet
+// TestEntryReusedWhileRead: a connection with another pod gets the memory of a deleted entry while a packet
 // is on its way. None of alice's packets to bob gets to eve.
 func TestEntryReusedWhileRead(t *testing.T) {
 	const repeat = 250

@@ -28,10 +28,10 @@ type Compared struct {
 type Finding struct {
 	Kind     string `json:"kind"`               // stable, for programs: "link-orphan"
 	Owner    string `json:"owner"`              // the cell that owns it
-	Subject  string `json:"subject"`            // what it is about; the same Kind and Subject is the same finding
+	Subject  string `json:"subject"`            // its object; the same Kind and Subject is the same finding
 	Endpoint string `json:"endpoint,omitempty"` // containerID:ifname, when it is about an attachment
-	Detail   string `json:"detail"`             // for people: what is, and what should be
-	// Repair is what the agent does about it once it has found it twice, or what a person has to do when Manual.
+	Detail   string `json:"detail"`             // for people: the actual and the expected state
+	// Repair is the agent's repair after it has found it twice, or a person's when Manual.
 	Repair string    `json:"repair"`
 	Manual bool      `json:"manual,omitempty"`
 	Since  time.Time `json:"since"` // when it was first found

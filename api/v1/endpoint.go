@@ -15,7 +15,7 @@ type EndpointRequest struct {
 	// NetNS is the path of the container's network namespace. The agent keeps it for people and never opens it: it
 	// enters the namespace by the descriptor.
 	NetNS string `json:"netns,omitempty"`
-	// MTU is that of the container's interface, in bytes, from 1280 to 65535; 0 is the agent's choice: what fits on the
+	// MTU is the MTU of the container's interface, in bytes, from 1280 to 65535; 0 is the agent's choice, which fits on the
 	// way to other nodes.
 	MTU int `json:"mtu,omitempty"`
 	// Bandwidth limits what the container sends and gets.
@@ -35,13 +35,13 @@ type EndpointRequest struct {
 	// NoMasquerade has the container keep its address towards what is outside of the cluster.
 	NoMasquerade bool `json:"noMasquerade,omitempty"`
 	// Labels are the pod's, and NamespaceLabels its namespace's, for policies. Without them the pod has no labels. Of a namespace
-	// the label kubernetes.io/metadata.name need not be given. When the endpoint is there already they replace what it has, as in
-	// an [EndpointPatch]: what is not given stays.
+	// the label kubernetes.io/metadata.name need not be given. When the endpoint is there already they replace its labels, as in
+	// an [EndpointPatch]: labels that are not given stay.
 	Labels          map[string]string `json:"labels,omitzero"`
 	NamespaceLabels map[string]string `json:"namespaceLabels,omitzero"`
 	// NamedPorts are the ports of its containers that have a name.
 	NamedPorts []NamedPort `json:"namedPorts,omitzero"`
-	// Audit has what policies would deny the pod pass, and be reported. It is as labels are: what is not given stays.
+	// Audit lets packets pass that policies would deny the pod, and reports them. As with labels, an absent Audit changes nothing.
 	Audit *bool `json:"audit,omitempty"`
 	// Began is when the caller began, in nanoseconds of CLOCK_BOOTTIME. Zero means now. An ADD that began before the DEL
 	// of its attachment, or before the ADD of a newer container of its pod, is refused. A DEL takes it as the query
@@ -49,7 +49,7 @@ type EndpointRequest struct {
 	Began int64 `json:"began,omitempty"`
 }
 
-// EndpointPatch is the body of PATCH /v1/endpoint/{id}. What is given replaces all that the endpoint has of it; what is not given
+// EndpointPatch is the body of PATCH /v1/endpoint/{id}. A given field replaces the endpoint's; a field that is not given
 // stays. The answer is the endpoint, when the datapath enforces the policies that follow from it.
 type EndpointPatch struct {
 	Labels          map[string]string `json:"labels,omitzero"`
@@ -67,8 +67,8 @@ type NamedPort struct {
 
 // PortMapping is a port of the node that leads to one of a container.
 type PortMapping struct {
-	// HostIP restricts it to one address of the node, or with 0.0.0.0 and :: to one family. Without it the port is that
-	// of all addresses of the families that the container has.
+	// HostIP restricts it to one address of the node, or with 0.0.0.0 and :: to one family. Without it the port applies to
+	// all addresses of the families that the container has.
 	HostIP        netip.Addr `json:"hostIP,omitzero"`
 	HostPort      uint16     `json:"hostPort"`
 	ContainerPort uint16     `json:"containerPort"`
@@ -96,7 +96,7 @@ const (
 // Endpoint is what the agent manages for one attachment.
 type Endpoint struct {
 	ID uint16 `json:"id"`
-	// ContainerID and IfName are empty when nobody knows whose the link is: then Host says which it is.
+	// ContainerID and IfName are empty when the link's owner is unknown: then Host names the link.
 	ContainerID string `json:"containerID"`
 	IfName      string `json:"ifname"`
 	// Kind is "health" for the node's health endpoint, which the agent makes itself. It is not there for a pod's.
@@ -109,21 +109,21 @@ type Endpoint struct {
 	Host      Interface `json:"host"`
 	Container Interface `json:"container"`
 	Addresses Addresses `json:"addresses"`
-	// Pool is the one that the addresses are of, whatever the settings say by now; not there when another IPAM gave them.
+	// Pool is the pool of the addresses, whatever the settings say by now; absent when another IPAM gave them.
 	Pool string `json:"pool,omitempty"`
 	// ExternalIPAM says that the addresses belong to another IPAM.
 	ExternalIPAM bool `json:"externalIPAM,omitempty"`
 	// PortMappings and NoMasquerade are as in [EndpointRequest].
 	PortMappings []PortMapping `json:"portMappings,omitempty"`
 	NoMasquerade bool          `json:"noMasquerade,omitempty"`
-	// Bandwidth is what was asked for. An egress rate alone is there for an endpoint that is held and that nobody knows: it
-	// is what the kernel has, 0 for none.
+	// Bandwidth is the requested bandwidth. An unknown held endpoint has an egress rate alone: it
+	// is the kernel's, 0 for none.
 	Bandwidth Bandwidth `json:"bandwidth,omitzero"`
 	// Labels, NamespaceLabels and NamedPorts are as they were given last.
 	Labels          map[string]string `json:"labels,omitempty"`
 	NamespaceLabels map[string]string `json:"namespaceLabels,omitempty"`
 	NamedPorts      []NamedPort       `json:"namedPorts,omitempty"`
-	// Audit says that no policy is in force for the endpoint: what they would deny passes.
+	// Audit says that no policy is in force for the endpoint: packets that they would deny pass.
 	Audit   bool      `json:"audit,omitempty"`
 	Created time.Time `json:"created,omitzero"`
 	// Gateways are the link-local next hops of the container's default routes, one a family that it has an address

@@ -7,7 +7,7 @@ import (
 
 // Flow is one line of the stream of GET /v1/flows: a packet that has opened a connection, or was dropped.
 type Flow struct {
-	Seq  uint64    `json:"seq"` // grows by one; those that the client has not asked for have one, too
+	Seq  uint64    `json:"seq"` // grows by one, also for flows that the client has not asked for
 	Time time.Time `json:"time"`
 	// Lost is not 0 in a line that is no flow, and has nothing else: so many were not told before it. The datapath or the agent had more to do than they may spend on
 	// this, or this client was too slow.
@@ -24,8 +24,8 @@ type Flow struct {
 	Reply bool    `json:"reply,omitempty"`
 	// Service is what From has addressed, if the node has translated that to To.
 	Service FlowEnd `json:"service,omitzero"`
-	// Egress and Ingress are what the policies decide, and by which rules. They are not there when no policy has decided about the packet, and when policies or
-	// endpoints have changed since. Of [FlowAudit] they are what would be decided if nothing was in audit.
+	// Egress and Ingress are the policies' decisions, with the rules. They are not there when no policy has decided about the packet, and when policies or
+	// endpoints have changed since. For [FlowAudit] they are the decisions without audit.
 	Egress  *PolicyDecision `json:"egress,omitempty"`
 	Ingress *PolicyDecision `json:"ingress,omitempty"`
 	Length  uint32          `json:"length,omitempty"` // of the packet, in bytes, link header included
@@ -49,7 +49,7 @@ type FlowEnd struct {
 	Kind    string     `json:"kind,omitempty"` // as in [PolicyEnd]
 	// Identity is the number of the set of addresses that the rules of no policy tell apart. It is local to the node, and to the agent's life.
 	Identity uint32 `json:"identity,omitempty"`
-	// Names are names of DNS, three at most, of an address outside of the cluster to which a pod connects: those that the pod has asked for by the proxy, and whose
+	// Names are names of DNS, three at most, of an address outside of the cluster to which a pod connects: names that the pod has asked for through the proxy, and whose
 	// answers had the address, the last one first. Pods and servers choose them.
 	Names []string `json:"names,omitempty"`
 	// Pod and Labels are set for pods of all nodes, Endpoint for pods of this node.

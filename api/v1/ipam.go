@@ -25,10 +25,10 @@ type Range struct {
 	Used        int64        `json:"used"`
 	Quarantined int64        `json:"quarantined"` // released a short while ago
 	Free        int64        `json:"free"`
-	// Drained says that nothing is given out from it any more, so that what is free is to be had by nobody.
+	// Drained says that its free addresses are not given out any more.
 	Drained bool `json:"drained,omitempty"`
 	// NodeAddresses are addresses of the prefix that an interface of the node itself has, a leftover bridge for instance.
-	// They are given to nobody and count nowhere above, unless somebody had one before the node.
+	// They are not given out and count nowhere above, except an address that an owner had before the node.
 	NodeAddresses []netip.Addr `json:"nodeAddresses,omitempty"`
 }
 
@@ -54,7 +54,7 @@ type Allocation struct {
 	Permanent bool `json:"permanent,omitempty"`
 }
 
-// ReservationRequest is the body of POST /v1/ipam: one address of each family of the pool, for somebody who is no endpoint.
+// ReservationRequest is the body of POST /v1/ipam: one address of each family of the pool, for a user that is no endpoint.
 type ReservationRequest struct {
 	// Owner is who reserves; a name of the caller's choice, that has nothing yet.
 	Owner string `json:"owner"`
@@ -69,7 +69,7 @@ type ReservationRequest struct {
 	Permanent bool `json:"permanent,omitempty"`
 }
 
-// Reservation is the answer of POST /v1/ipam, and of DELETE /v1/ipam/{ip}, which has the one that ended.
+// Reservation is the answer of POST /v1/ipam, and of DELETE /v1/ipam/{ip}, which has the ended reservation.
 type Reservation struct {
 	Owner     string    `json:"owner"`
 	Pool      string    `json:"pool"`

@@ -14,7 +14,7 @@ const DefaultSocket = "/run/porin/agent.sock"
 const HostInterfacePrefix = "por"
 
 // HostInterfaceName is the name of the host end of an attachment's veth pair: 15 characters (IFNAMSIZ less one), of
-// which 12 are 60 bits of a digest of the attachment. Whoever knows the attachment knows the link, with or without
+// which 12 are 60 bits of a digest of the attachment. The attachment determines the link, with or without
 // the agent.
 func HostInterfaceName(containerID, ifname string) string {
 	sum := digest("host", containerID, ifname)

@@ -7,14 +7,14 @@ import (
 
 // NetworkStatus is how this node stands in the network of all nodes.
 type NetworkStatus struct {
-	Addresses    []netip.Addr `json:"addresses"` // other nodes reach this one by these
-	Blocks       int          `json:"blocks"`    // that its pods' addresses are of
+	Addresses    []netip.Addr `json:"addresses"` // where other nodes reach this one
+	Blocks       int          `json:"blocks"`    // of its pods' addresses
 	Routing      string       `json:"routing"`   // "native", "vxlan" or "external"
-	Published    bool         `json:"published"` // the store has the record by which the others know it
+	Published    bool         `json:"published"` // the store has the record that tells the others of it
 	Peers        int          `json:"peers"`
-	MissingPeers int          `json:"missingPeers,omitempty"` // nodes of which the store has lost the record
-	// StoreAway says that the store has not answered since the start of the agent. AsOf is the time of what it had told before, and
-	// that counts now; zero when nothing is known of other nodes.
+	MissingPeers int          `json:"missingPeers,omitempty"` // nodes whose records the store has lost
+	// StoreAway says that the store has not answered since the start of the agent. AsOf is the time of its last data, which
+	// count now; zero when nothing is known of other nodes.
 	StoreAway bool      `json:"storeAway,omitempty"`
 	AsOf      time.Time `json:"asOf,omitzero"`
 	Errors    int       `json:"errors,omitempty"` // blocks of other nodes without their route
@@ -35,7 +35,7 @@ type TunnelStatus struct {
 
 // MasqueradeStatus is how pods' traffic leaves the cluster.
 type MasqueradeStatus struct {
-	Families    []string       `json:"families"`           // "ipv4", "ipv6": those that are masqueraded
+	Families    []string       `json:"families"`           // the masqueraded ones: "ipv4", "ipv6"
 	Excluded    []netip.Prefix `json:"excluded,omitempty"` // destinations that see the pods' addresses
 	Connections uint64         `json:"connections"`        // that were masqueraded since the rules were made
 	Error       string         `json:"error,omitempty"`    // why it is not as it should be
@@ -49,7 +49,7 @@ type Peer struct {
 	Routing   string       `json:"routing"`
 	Health    []netip.Addr `json:"health,omitempty"`
 	Version   string       `json:"version,omitempty"`
-	Missing   bool         `json:"missing,omitempty"` // the store has lost its record, and nobody has deleted the node
+	Missing   bool         `json:"missing,omitempty"` // the store has lost its record, and the node was not deleted
 	Blocks    []PeerBlock  `json:"blocks"`
 }
 

@@ -18,11 +18,11 @@ type Policy struct {
 	// Egress and Ingress count the rules for a direction; -1 is that the policy does not affect it.
 	Egress  int `json:"egress"`
 	Ingress int `json:"ingress"`
-	// Audit says that the policy is not in force: what it would deny passes.
+	// Audit says that the policy is not in force: packets that it would deny pass.
 	Audit bool `json:"audit,omitempty"`
 	// Source is "file" (porin policy apply) or "kubernetes" (its API).
 	Source string `json:"source"`
-	// Reports are what its author should know: what has no effect, and what the API leaves undefined.
+	// Reports are advice for its author: parts without effect, and parts that the API leaves undefined.
 	Reports []string `json:"reports,omitempty"`
 	// Outcome is "created", "changed" or "unchanged" in the answer to PUT /v1/policy.
 	Outcome string `json:"outcome,omitempty"`
@@ -36,7 +36,7 @@ type PolicyStatus struct {
 	// Revision counts the changes of policies, labels and addresses that were written to the datapath since the agent's start.
 	Revision   uint64 `json:"revision"`
 	Identities int    `json:"identities"` // sets of addresses that the rules of no policy tell apart
-	// Audit says that no policy is in force on this node: what they would deny passes.
+	// Audit says that no policy is in force on this node: packets that they would deny pass.
 	Audit bool `json:"audit,omitempty"`
 	// Reports are the first 100, as in [Policy].
 	Reports []PolicyReport `json:"reports,omitempty"`
@@ -51,24 +51,24 @@ type PolicyReport struct {
 	Text     string   `json:"text"`
 }
 
-// EndpointPolicy says by which directions policies restrict an endpoint.
+// EndpointPolicy has the directions in which policies restrict an endpoint.
 type EndpointPolicy struct {
-	Egress  bool `json:"egress"`  // what it begins is decided by rules
-	Ingress bool `json:"ingress"` // what others begin with it is
+	Egress  bool `json:"egress"`  // rules decide about its own connections
+	Ingress bool `json:"ingress"` // rules decide about connections to it
 	// Audit says that rules would decide otherwise if nothing was in audit.
 	Audit bool `json:"audit,omitempty"`
-	// Error is as in [PolicyStatus]. What the datapath has for this endpoint may be what was before.
+	// Error is as in [PolicyStatus]. The datapath may have the previous policies for this endpoint.
 	Error string `json:"error,omitempty"`
 }
 
-// PolicyExplanation is the answer of GET /v1/policy/explain: what the policies say of a connection.
+// PolicyExplanation is the answer of GET /v1/policy/explain: the policies' verdict on a connection.
 type PolicyExplanation struct {
 	From     PolicyEnd `json:"from"`
 	To       PolicyEnd `json:"to"`
 	Protocol string    `json:"protocol"` // "TCP", "UDP", "SCTP", "ICMP", "ICMPv6", or a number
 	Port     uint16    `json:"port,omitempty"`
 	Allowed  bool      `json:"allowed"` // by both directions
-	// Egress is decided by the policies of From, Ingress by those of To.
+	// From's policies decide Egress, To's policies Ingress.
 	Egress  PolicyDecision `json:"egress"`
 	Ingress PolicyDecision `json:"ingress"`
 	// AuditEgress and AuditIngress are what these would be if nothing was in audit; nil when it is the same.
@@ -96,9 +96,9 @@ type PolicyDatapath struct {
 // PolicyDiff is the answer of POST /v1/policy/diff: which of the connections that were seen lately proposed policies decide otherwise, or let ask for something else.
 type PolicyDiff struct {
 	Flows   int       `json:"flows"`          // how many connections were evaluated
-	Since   time.Time `json:"since,omitzero"` // when the agent began to note them
+	Since   time.Time `json:"since,omitzero"` // when the agent began to record them
 	Changed int       `json:"changed"`        // how many are decided otherwise
-	// Changes are the first 1,000 of these; what was seen most comes first.
+	// Changes are the first 1,000 of these, the most frequent first.
 	Changes []PolicyFlowChange `json:"changes"`
 }
 
@@ -131,10 +131,10 @@ type PolicyEnd struct {
 	Endpoint uint16 `json:"endpoint,omitempty"`
 	// Held is that the agent's start holds the endpoint: see [HeldEndpoint].
 	Held bool `json:"held,omitempty"`
-	// LabelsUnknown is that the labels of a held pod are not known, of an explanation: what was in force for it decides about it, and the policies of others take its
+	// LabelsUnknown is that the labels of a held pod are not known, of an explanation: the previous policies decide about it, and the policies of others take its
 	// address for one of the world.
 	LabelsUnknown bool `json:"labelsUnknown,omitempty"`
-	// Names are those by which policies select the address, of an explanation.
+	// Names are the names that policies select the address by, in an explanation.
 	Names []string `json:"names,omitempty"`
 }
 

@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// PoolSpec is a pool of the cluster: the body of PUT /v1/pool/{name}, and the answer of GET. What is left out of a request
+// PoolSpec is a pool of the cluster: the body of PUT /v1/pool/{name}, and the answer of GET. A field that a request leaves out
 // gets its default.
 type PoolSpec struct {
 	Name     string         `json:"name"`
@@ -13,22 +13,22 @@ type PoolSpec struct {
 	// IPv4BlockBits and IPv6BlockBits are the prefix lengths of the blocks that nodes claim. They cannot change.
 	IPv4BlockBits int `json:"ipv4BlockBits,omitempty"`
 	IPv6BlockBits int `json:"ipv6BlockBits,omitempty"`
-	// Exclude are ranges of the prefixes that nobody gets an address of. What is in use of them stays.
+	// Exclude are ranges of the prefixes that are not given out. Addresses in use stay.
 	Exclude []netip.Prefix `json:"exclude,omitempty"`
 	// NodeSelector are labels that a node must have to claim blocks of the pool; none is every node.
 	NodeSelector map[string]string `json:"nodeSelector,omitempty"`
-	// AllowedNamespaces are those of the pods that may have addresses; none is every namespace. Who has one keeps it.
+	// AllowedNamespaces are the namespaces whose pods may have addresses; none is every namespace. A pod that has one keeps it.
 	AllowedNamespaces []string `json:"allowedNamespaces,omitempty"`
-	// Disabled pools are not claimed from, and nothing more is given out of them. What is in use stays.
+	// Disabled pools are not claimed from, and no more addresses are given out of them. Addresses in use stay.
 	Disabled bool `json:"disabled,omitempty"`
 	// Quarantine is how long a released address rests, in nanoseconds, 20 minutes at the most; 30 seconds when it is not there.
 	Quarantine *time.Duration `json:"quarantine,omitempty"`
-	// ReuseResting has the address that rests longest be given out when nothing else is free.
+	// ReuseResting allows the longest resting address to be given out when nothing else is free.
 	ReuseResting bool `json:"reuseResting,omitempty"`
 	// State is "pending", "accepted", "deleting" or, when its record cannot be read, "unreadable": nodes claim blocks of accepted pools
 	// alone. It is of answers alone.
 	State string `json:"state,omitempty"`
-	// Version is that of the pool that was read. A request that has one is refused when the pool has changed since.
+	// Version is the version of the pool that was read. A request with a version is refused when the pool has changed since.
 	Version string `json:"version,omitempty"`
 	// Warnings say what may not be meant, such as fewer blocks than nodes. They are of answers alone, and ignored in a request.
 	Warnings []string `json:"warnings,omitempty"`

@@ -5,7 +5,7 @@ type Problem struct {
 	Title  string `json:"title"`
 	Status int    `json:"status"` // the HTTP status again
 	Code   string `json:"code"`   // stable, for programs
-	Detail string `json:"detail"` // for people: what was being done, on what, and why it failed
+	Detail string `json:"detail"` // for people: the operation, its object, and the cause of the failure
 }
 
 // Error is the detail and the code, so that a client can return a Problem as an error.

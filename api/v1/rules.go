@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// What the names of an attachment look like, in words. The plugin and the agent hold them against the same rules.
+// The form of an attachment's names, in words. The plugin and the agent hold them against the same rules.
 const (
 	ContainerIDRule   = "letters, digits, '_', '.' and '-', beginning with a letter or digit, 256 at the most"
 	PoolNameRule      = "lower case letters, digits and '-', beginning and ending with a letter or digit, 63 at the most (RFC 1123)"

@@ -25,7 +25,7 @@ type Status struct {
 	Kubernetes *KubernetesStatus `json:"kubernetes,omitempty"`
 	// Recovery is nil when no recovery of that store is under way, as far as this node knows.
 	Recovery *RecoveryStatus `json:"recovery,omitempty"`
-	// Conflicts are the blocks of which addresses are in use here, and that another node owns.
+	// Conflicts are the blocks with addresses in use here that another node owns.
 	Conflicts []BlockConflict `json:"conflicts,omitempty"`
 	// Network is this node's place among the others.
 	Network NetworkStatus `json:"network"`
@@ -33,16 +33,16 @@ type Status struct {
 	Resources []Resource `json:"resources"`
 }
 
-// Restored is the report of the agent's last start: what it found of its earlier life.
+// Restored is the report of the agent's last start: the objects of its earlier life.
 type Restored struct {
 	Adopted  int `json:"adopted"`  // endpoints taken over as they were
-	Replaced int `json:"replaced"` // endpoints brought back with parts made anew
+	Replaced int `json:"replaced"` // endpoints brought back with restored parts
 	Undone   int `json:"undone"`   // attachments that were half made, deleted meanwhile, or could not be brought back
 	// Duration is how long the restore took, in nanoseconds.
 	Duration time.Duration `json:"duration"`
 	// Reasons has an entry for each endpoint that was replaced or undone, for the first 100.
 	Reasons []RestoredEndpoint `json:"reasons,omitempty"`
-	// Removed lists what bore Porin's mark and belonged to nobody, the first 100.
+	// Removed lists objects with Porin's mark and without an owner, the first 100.
 	Removed []string `json:"removed,omitempty"`
 }
 
@@ -54,7 +54,7 @@ type RestoredEndpoint struct {
 }
 
 // Held are the attachments that the agent's start could not explain: it has neither brought them back nor removed them, and
-// gives their addresses to nobody. A DEL, a newer ADD of the pod or POST /v1/restore/accept ends the hold of one.
+// does not give out their addresses. A DEL, a newer ADD of the pod or POST /v1/restore/accept ends the hold of one.
 type Held struct {
 	Count int `json:"count"`
 	// Endpoints are the first 100 of them.
@@ -72,7 +72,7 @@ type HeldEndpoint struct {
 	Detail string `json:"detail"`
 }
 
-// AcceptRequest is the body of POST /v1/restore/accept: what is held is gone, and shall be removed.
+// AcceptRequest is the body of POST /v1/restore/accept: the held attachments are gone, and shall be removed.
 type AcceptRequest struct {
 	// Endpoint restricts it to one, as in [HeldEndpoint], or as a beginning of its container ID that fits one alone; "" is all.
 	Endpoint string `json:"endpoint,omitempty"`
@@ -90,7 +90,7 @@ type Datapath struct {
 	Unmanaged *Unmanaged `json:"unmanaged,omitempty"`
 }
 
-// Unmanaged counts decisions of policies, since the map of the counts was made, about pods of other nodes of which nothing is known.
+// Unmanaged counts decisions of policies, since the map of the counts was made, about unknown pods of other nodes.
 type Unmanaged struct {
 	Passed uint64 `json:"passed"` // to let one open a connection to a restricted pod of this node
 	Denied uint64 `json:"denied"` // in either direction
@@ -133,7 +133,7 @@ type RecoveryStatus struct {
 	Unwritten bool      `json:"unwritten,omitempty"` // this node has not written its blocks since it began
 }
 
-// BlockConflict is a block of which addresses are in use on this node, and that another node owns.
+// BlockConflict is a block with addresses in use on this node that another node owns.
 type BlockConflict struct {
 	CIDR  netip.Prefix `json:"cidr"`
 	Pool  string       `json:"pool"`

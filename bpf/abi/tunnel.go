@@ -2,7 +2,7 @@ package abi
 
 import "net/netip"
 
-// What the node that owns a prefix is to this one: bits.
+// The relation of the node that owns a prefix to this one: bits.
 const (
 	OwnerSelf = uint32(cOwnerFlagOWNER_SELF)
 	OwnerPods = uint32(cOwnerFlagOWNER_PODS)

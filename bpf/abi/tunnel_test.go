@@ -7,7 +7,7 @@ import (
 	"porin.dev/porin/bpf/abi"
 )
 
-// TestCIDRKey: a prefix and its key are the same, and those of the two families never are.
+// TestCIDRKey: a prefix and its key are the same, and keys of the two families never are.
 func TestCIDRKey(t *testing.T) {
 	seen := map[abi.CIDRKey]netip.Prefix{}
 	for _, text := range []string{"0.0.0.0/0", "10.1.0.0/16", "192.0.2.1/32", "::/0", "::/96", "fd00::/64", "2001:db8::1/128", "::a01:0/112"} {

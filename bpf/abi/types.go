@@ -47,7 +47,7 @@ type (
 // NoEndpoint is the ID under which drops are counted that belong to no endpoint.
 const NoEndpoint uint32 = 0
 
-// EndpointLimited has a pod's packets always go through the stack.
+// EndpointLimited makes a pod's packets always go through the stack.
 const EndpointLimited = uint16(cEndpointFlagENDPOINT_LIMITED)
 
 // The reasons to drop a packet. [DropNone] is no reason.
@@ -82,7 +82,7 @@ const (
 	PathProxy    = uint8(cConnectionPathPATH_PROXY)
 )
 
-// What has been seen of a connection: bits.
+// The packets seen of a connection: bits.
 const (
 	StateOpenedHere   = uint8(cConnectionStateSTATE_OPENED_HERE)
 	StateReplied      = uint8(cConnectionStateSTATE_REPLIED)
@@ -103,7 +103,7 @@ const (
 const PolicyCopies = uint32(len(Policy{}.Egress))
 
 // The class of addresses that the maps do not have, and the bits in a value of the maps addresses and prefixes: for an address of
-// the node, and for one of a pod of another node of which nothing else is known.
+// the node, and for an address of an unknown pod of another node.
 const (
 	ClassWorld     uint32 = 1
 	ClassHost      uint32 = 1 << 31
@@ -140,7 +140,7 @@ const (
 // RedirectShare is how many connections of an endpoint's the proxy is told of at a time: see bpf/lib/redirects.h.
 const RedirectShare = 512
 
-// The mark of the proxy's sockets, and that of packets which are diverted to them: see bpf/lib/types.h.
+// The mark of the proxy's sockets, and the mark of packets that are diverted to them: see bpf/lib/types.h.
 const (
 	ProxyMark       = 0x0a7
 	ProxyDivertMark = 0x0a8

@@ -29,7 +29,7 @@ type bucket struct {
 	limit uint32 // of what waits, in bytes
 }
 
-// bucketOf is the bucket of a limit in bits. The kernel counts the link header of each packet: the rate is that of IP packets of
+// bucketOf is the bucket of a limit in bits. The kernel counts the link header of each packet: the rate counts IP packets of
 // the full size. A burst holds a packet at least, else none would ever pass.
 func bucketOf(rate, burst uint64, mtu int) bucket {
 	packet := float64(mtu + linkHeader)
@@ -46,7 +46,7 @@ func bucketOf(rate, burst uint64, mtu int) bucket {
 	}
 }
 
-// bits is the limit of which the bucket was made.
+// bits is the limit that the bucket was made for.
 func (b bucket) bits(mtu int) uint64 {
 	return uint64(float64(b.rate) * 8 * float64(mtu) / float64(mtu+linkHeader))
 }

@@ -100,7 +100,7 @@ func (c *Checker) orphans(k kernel) (findings []doctor.Finding, err error) {
 
 // wanted are the names of the devices that endpoints have, or may have soon.
 func (c *Checker) wanted() map[string]bool {
-	creating := c.keeper.Creating() // before the list: one that has come meanwhile is in both
+	creating := c.keeper.Creating() // before the list: an endpoint that has come meanwhile is in both
 	names := devicesOf(c.endpoints.List())
 	for _, a := range creating {
 		names[nameOf(a)] = true

@@ -5,9 +5,9 @@
 //	container --> from_pod --> filter --> token bucket --> the node's stack        egress: a device of the kind ifb
 //
 // [Step] comes after link, which makes the host end, and before datapath, which brings it up. The programs of the datapath know
-// which endpoints are limited, and have what they send and get go through the node's stack: the shortcut and the path to other
-// nodes bypass all queues. from_pod comes before the filter, so what waits in a queue has been checked, and bears the mark of its sender.
+// which endpoints are limited, and send all their packets through the node's stack: the shortcut and the path to other
+// nodes bypass all queues. from_pod comes before the filter, so a queued packet has been checked, and bears the mark of its sender.
 //
-// What is on the host end goes with it. The ifb has a name that follows from the host end's, which is the mark of what is
+// Objects on the host end go with it. The ifb has a name that follows from the host end's, which is the mark of objects that are
 // Porin's here. [Checker] is the doctor's. An endpoint without limits has nothing, and costs no call.
 package bandwidth

@@ -14,7 +14,7 @@ import (
 	"porin.dev/porin/internal/nl"
 )
 
-// filterPriority is after that of the datapath's programs.
+// filterPriority is after the datapath's programs.
 const filterPriority = 2
 
 const devicePrefix = "pbw"
@@ -37,7 +37,7 @@ func IsDevice(l netlink.Link) bool {
 // kernel does it, in one network namespace.
 type kernel struct{ *netlink.Handle }
 
-// devices lists those that bear Porin's mark.
+// devices lists the devices with Porin's mark.
 func (k kernel) devices() (devices []netlink.Link, err error) {
 	all, err := nl.Dump(k.LinkList)
 	if err != nil {
@@ -86,7 +86,7 @@ func (k kernel) bucketAt(link int) (bucket, bool, error) {
 	return bucket{}, false, err
 }
 
-// makeDevice makes the device of an endpoint, or takes the one that is there.
+// makeDevice makes the device of an endpoint, or takes the existing one.
 func (k kernel) makeDevice(ep endpoint.Endpoint) (index int, err error) {
 	name := nameOf(ep.Spec.Attachment)
 	device, err := k.find(name)
@@ -122,7 +122,7 @@ func (k kernel) startDevice(index int, b bucket) error {
 	return nil
 }
 
-// redirect has what comes by a host end go through a device first. A filter that does so already stays, so that no packet
+// redirect sends packets from a host end through a device first. An existing filter for that stays, so that no packet
 // bypasses the device meanwhile.
 func (k kernel) redirect(host, device int) error {
 	clsact := &netlink.Clsact{QdiscAttrs: netlink.QdiscAttrs{LinkIndex: host, Handle: netlink.MakeHandle(0xffff, 0), Parent: netlink.HANDLE_CLSACT}}

@@ -112,7 +112,7 @@ func egressOf(ep endpoint.Endpoint) bucket {
 	return bucketOf(ep.Spec.Bandwidth.EgressRate, ep.Spec.Bandwidth.EgressBurst, ep.MTU)
 }
 
-// Detach removes the endpoint's device. What is on the host end goes with it.
+// Detach removes the endpoint's device. Objects on the host end go with it.
 func (s *Step) Detach(ctx context.Context, ep endpoint.Endpoint, cfg endpoint.DeleteConfig) error {
 	if ep.Spec.Bandwidth.EgressRate == 0 && !cfg.Sweep {
 		return nil
@@ -135,7 +135,7 @@ func (s *Step) removeDevice(ctx context.Context, name string) error {
 	return s.remover.Remove(ctx, device.Attrs().Index)
 }
 
-// Restore sets the limits anew when they are not as they should be.
+// Restore sets the limits again when they are not as they should be.
 func (s *Step) Restore(ctx context.Context, ep endpoint.Endpoint) (replaced []string, err error) {
 	if !ep.Spec.IsLimited() {
 		return nil, nil

@@ -126,7 +126,7 @@ func TestOneDirection(t *testing.T) {
 	}
 }
 
-// TestForeignQdisc: somebody else's root qdisc is replaced.
+// TestForeignQdisc: another program's root qdisc is replaced.
 func TestForeignQdisc(t *testing.T) {
 	n := newNode(t)
 	ep := n.linked(t, endpointtest.Endpoint(1), endpoint.Bandwidth{IngressRate: 1e7, EgressRate: 1e7})
@@ -154,7 +154,7 @@ func TestForeignDevice(t *testing.T) {
 	}
 }
 
-// TestFindAndPrune: a start without records finds the limit of what an endpoint sends, and removes devices of nobody.
+// TestFindAndPrune: a start without records finds an endpoint's egress limit, and removes devices without an owner.
 func TestFindAndPrune(t *testing.T) {
 	n := newNode(t)
 	ep := n.linked(t, endpointtest.Endpoint(1), endpoint.Bandwidth{EgressRate: 1e7})

@@ -78,7 +78,7 @@ func TestReport(t *testing.T) {
 	}
 }
 
-// TestRefilledResource has one source tell the numbers, and another one that there is more to be had.
+// TestRefilledResource: one source gives the numbers, and another says that more is available.
 func TestRefilledResource(t *testing.T) {
 	numbers, more := new(fakeSource), new(fakeSource)
 	numbers.set(capacity.Resource{Name: "cups", Used: 1, Capacity: 1, Reserve: 1}, capacity.Resource{Name: "plates", Used: 4, Capacity: 4, Reserve: 1})

@@ -12,7 +12,7 @@ import (
 // runsOut is the kind of the doctor's note about a resource.
 const runsOut = "resource-runs-out"
 
-// checker notes what the next ADDs will lack. It is no disagreement: nobody can repair it but who runs the node.
+// checker notes what the next ADDs will lack. It is no disagreement: only the node's administrator can repair it.
 type checker struct{ capacity *Capacity }
 
 func newChecker(c *Capacity) checker { return checker{c} }

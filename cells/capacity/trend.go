@@ -2,7 +2,7 @@ package capacity
 
 import "time"
 
-// What the samples are, and what counts as a trend.
+// The samples, and the definition of a trend.
 const (
 	sampleInterval = 10 * time.Second
 	window         = 10 * time.Minute

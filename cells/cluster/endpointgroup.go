@@ -26,7 +26,7 @@ type EndpointGroup struct {
 // GroupSize is how many endpoints a group has at most.
 const GroupSize = 16
 
-// What a node can publish. Other nodes have map entries for it, so a record with more is [ErrUnreadable].
+// The limits of a node's records. Other nodes have map entries for them, so a record with more is [ErrUnreadable].
 const (
 	maxSlots      = 4096 // of a node: 65,536 endpoints
 	maxNamedPorts = 256
@@ -54,7 +54,7 @@ type PublishedPort struct {
 	Port     uint16 `json:"port"`
 }
 
-// RecordName is the name of the group's record: that of its node, and the slot.
+// RecordName is the name of the group's record: its node's, and the slot.
 func (g EndpointGroup) RecordName() string {
 	return g.Node.recordName(maxName-len(".4095")) + "." + strconv.Itoa(g.Slot)
 }

@@ -65,7 +65,7 @@ type Pools interface {
 	Watch(ctx context.Context) (<-chan Change[Pool], error)
 }
 
-// Blocks are the claims of nodes. A record never changes; nobody watches them.
+// Blocks are the claims of nodes. A record never changes; they are not watched.
 type Blocks interface {
 	// Create claims the block, or returns [ErrExists].
 	Create(ctx context.Context, b Block) error
@@ -98,8 +98,8 @@ type Info interface {
 	Watch(ctx context.Context) (<-chan Change[ClusterInfo], error)
 }
 
-// Published are records that other nodes know a node by. The node's agent alone writes them, an administrator deletes them, and
-// everybody watches them.
+// Published are records that tell other nodes of a node. The node's agent alone writes them, an administrator deletes them, and
+// all agents watch them.
 type Published[T any] interface {
 	// Put creates the record when its Version is "" ([ErrExists]), and else changes it ([ErrConflict]).
 	Put(ctx context.Context, item T) (T, error)

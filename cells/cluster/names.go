@@ -9,7 +9,7 @@ import (
 	"strings"
 )
 
-// maxName is the length of the longest name of a record: that of a DNS label, as Kubernetes has it for labels.
+// maxName is the length of the longest name of a record: a DNS label's, as Kubernetes has it for labels.
 const maxName = 63
 
 const keyLength = 10

@@ -67,7 +67,7 @@ type Node struct {
 	Version  Version `json:"-"`
 }
 
-// NodeDeleted reports whether somebody has deleted the node. A record that is just missing may be back soon.
+// NodeDeleted reports whether the node was deleted. A record that is just missing may be back soon.
 func NodeDeleted(ctx context.Context, b Backend, id NodeID) (bool, error) {
 	if _, err := b.Nodes.Get(ctx, id); err == nil || errors.Is(err, ErrUnreadable) {
 		return false, nil
@@ -95,7 +95,7 @@ type Session struct {
 	Contested string `json:"contested,omitempty"`
 	// Recovery is the ID of the last recovery in which the node has written its claims.
 	Recovery string `json:"recovery,omitempty"`
-	// OtherOwners are the nodes, as NAME/KEY, that own blocks of which this node has addresses in use: if they were
+	// OtherOwners are the nodes, as NAME/KEY, that own blocks with addresses that this node uses: if they were
 	// deleted, those could be given out a second time. An owner that cannot be read is there as words.
 	OtherOwners []string `json:"otherOwners,omitempty"`
 

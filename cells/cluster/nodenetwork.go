@@ -60,7 +60,7 @@ func (n NodeNetwork) Owns(addr netip.Addr) bool {
 	return slices.Contains(n.Addresses, addr) || slices.ContainsFunc(n.Blocks, func(b netip.Prefix) bool { return b.Contains(addr) })
 }
 
-// What a node can publish. Other nodes have routes for it, so a record with more is [ErrUnreadable].
+// The limits of a node's record. Other nodes have routes for it, so a record with more is [ErrUnreadable].
 const (
 	maxNodeBlocks    = 4096
 	maxNodeAddresses = 2

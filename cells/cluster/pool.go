@@ -17,11 +17,11 @@ type PoolState string
 
 // The states of a pool.
 const (
-	// PoolPending is a pool, or a change of one, that nobody has yet compared with the others.
+	// PoolPending is a pool, or a change of one, that was not yet compared with the others.
 	PoolPending PoolState = "pending"
 	// PoolAccepted is a pool that has no address in common with another one, nor with a block of another one.
 	PoolAccepted PoolState = "accepted"
-	// PoolDeleting is a pool that an administrator deletes: nobody claims from it any more.
+	// PoolDeleting is a pool that an administrator deletes: no node claims from it any more.
 	PoolDeleting PoolState = "deleting"
 )
 
@@ -33,18 +33,18 @@ type Pool struct {
 	State PoolState `json:"state"`
 
 	Prefixes []netip.Prefix `json:"prefixes,omitempty"`
-	// Pending are the prefixes that the pool is to have, until they were compared with those of the other pools.
+	// Pending are the prefixes that the pool is to have, until they were compared with the other pools'.
 	Pending []netip.Prefix `json:"pending,omitempty"`
 	// IPv4BlockBits and IPv6BlockBits are the prefix lengths of a block. They never change.
 	IPv4BlockBits int `json:"ipv4BlockBits"`
 	IPv6BlockBits int `json:"ipv6BlockBits"`
-	// Exclude are addresses that nobody gets.
+	// Exclude are addresses that are not given out.
 	Exclude []netip.Prefix `json:"exclude,omitempty"`
 	// NodeSelector are labels that a node must have to claim blocks; none is every node.
 	NodeSelector map[string]string `json:"nodeSelector,omitempty"`
-	// AllowedNamespaces are those of the pods that may have addresses; none is every namespace.
+	// AllowedNamespaces are the namespaces whose pods may have addresses; none is every namespace.
 	AllowedNamespaces []string `json:"allowedNamespaces,omitempty"`
-	// Disabled pools are not claimed from. What is in use stays.
+	// Disabled pools are not claimed from. Addresses in use stay.
 	Disabled bool `json:"disabled,omitempty"`
 	// Quarantine is how long a released address rests.
 	Quarantine time.Duration `json:"quarantine"`

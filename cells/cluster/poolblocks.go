@@ -48,7 +48,7 @@ const maxBlocks = 1 << 62
 // Blocks counts the blocks of a family that have a usable address, at most 1<<62.
 func (p Pool) Blocks(f Family) uint64 { return p.UsableBlocks(f).Len() }
 
-// Block returns block i of those that Blocks counts. For many of them, [Pool.UsableBlocks] is faster.
+// Block returns block i of the blocks that Blocks counts. For many of them, [Pool.UsableBlocks] is faster.
 func (p Pool) Block(f Family, i uint64) netip.Prefix { return p.UsableBlocks(f).At(i) }
 
 // BlockList are the blocks of a family of a pool that have a usable address, in an order that stays. It takes some time
@@ -100,7 +100,7 @@ func (p Pool) Draining(b Block) bool {
 	return p.UID == b.PoolUID && p.State != PoolPending && (!p.HasBlock(b.CIDR) || !p.Usable(b.CIDR))
 }
 
-// Excluded reports whether nobody gets the address.
+// Excluded reports whether the address is never given out.
 func (p Pool) Excluded(addr netip.Addr) bool {
 	return slices.ContainsFunc(p.Exclude, func(e netip.Prefix) bool { return e.Contains(addr) })
 }
@@ -115,7 +115,7 @@ func (p Pool) usableParts(f Family) (parts []netip.Prefix) {
 	return parts
 }
 
-// appendUsable appends the prefix, or those parts of it, of the size of a block or larger, of which not every address
+// appendUsable appends the prefix, or those parts of it, of the size of a block or larger, in which not every address
 // is excluded.
 func appendUsable(parts []netip.Prefix, prefix netip.Prefix, blockBits int, exclude []netip.Prefix) []netip.Prefix {
 	var inside []netip.Prefix

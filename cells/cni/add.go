@@ -13,8 +13,8 @@ import (
 	"porin.dev/porin/internal/netns"
 )
 
-// add attaches a container. A caller that gets no answer takes that for a failure, and may never ask for a DEL: so what
-// this call made is undone when nobody received its answer.
+// add attaches a container. A caller that gets no answer takes that for a failure, and may never ask for a DEL: so everything that
+// this call made is undone when its caller has not received the answer.
 func (h handler) add(w http.ResponseWriter, r *http.Request, c call) error {
 	ep, err := h.attach(r.Context(), c)
 	if err != nil {

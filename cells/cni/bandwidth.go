@@ -19,7 +19,7 @@ type bandwidthConfig struct {
 	UnshapedSubnets json.RawMessage `json:"unshapedSubnets" doc:"refused: a limit is for all that the container sends or gets"`
 }
 
-// limits are those that are asked for.
+// limits are the requested limits.
 func (b bandwidthConfig) limits() (endpoint.Bandwidth, error) {
 	if isSet(b.ShapedSubnets) || isSet(b.UnshapedSubnets) {
 		return endpoint.Bandwidth{}, fail(types.ErrInvalidNetworkConfig, "bandwidth for some subnets alone is not implemented",

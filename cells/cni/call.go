@@ -37,7 +37,7 @@ type baseConfig struct {
 	} `json:"ipam"`
 }
 
-// versions are those of the specification, from the first to the last that Porin speaks.
+// versions are the versions of the specification, from the first to the last that Porin supports.
 var versions = version.VersionsStartingFrom("0.3.0")
 
 // since are the commands that came later.

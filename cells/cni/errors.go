@@ -14,8 +14,8 @@ import (
 
 // Codes of Porin's own, which the CNI specification leaves to plugins (100 and above).
 const (
-	codeDiffers  = 100 // CHECK: the attachment is not what its ADD said
-	codeConflict = 101 // it is there, and belongs to somebody else
+	codeDiffers  = 100 // CHECK: the attachment differs from its ADD
+	codeConflict = 101 // it is there, and has another owner
 )
 
 // failure is what a runtime gets of an error.

@@ -31,7 +31,7 @@ func (h handler) gc(ctx context.Context, c call) error {
 		return fail(types.ErrInvalidNetworkConfig, "GC without cni.dev/valid-attachments", "the container runtime must list the attachments to keep")
 	}
 	gc := endpointmanager.GC{Network: c.config.Name, Valid: validAttachments(*config.Valid), Began: c.began, DryRun: config.DryRun}
-	if caller, _ := server.CallerOf(ctx); caller.PID != 0 { // the runtime's process is visible, and so are those of its pods
+	if caller, _ := server.CallerOf(ctx); caller.PID != 0 { // the runtime's process is visible, and so are its pods'
 		gc.InUse = netns.InUse
 	}
 	result := h.Manager.Collect(ctx, gc)
@@ -52,7 +52,7 @@ func (h handler) gc(ctx context.Context, c call) error {
 	return nil
 }
 
-// validAttachments are those of the list that may be Porin's.
+// validAttachments are the attachments of the list that may be Porin's.
 func validAttachments(list []types.GCAttachment) map[endpoint.Attachment]bool {
 	valid := make(map[endpoint.Attachment]bool, len(list))
 	for _, one := range list {

@@ -124,7 +124,7 @@ func checkHostNetwork(ctx context.Context, c call) error {
 	return errOtherNetwork
 }
 
-// write answers with what the plugin prints. Its error says that nobody took it.
+// write answers with the plugin's output. Its error says that the caller did not receive it.
 func write(w http.ResponseWriter, status int, body []byte) error {
 	w.Header().Set("Content-Type", "application/json")
 	w.Header().Set("Content-Length", strconv.Itoa(len(body)))

@@ -71,7 +71,7 @@ type resultConfig struct {
 	DNS types.DNS `json:"dns" doc:"DNS of the result; when it is absent, the IPAM plugin's"`
 }
 
-// dns is that of the configuration, or else of the IPAM plugin, as in the reference plugins.
+// dns is the configuration's, or else the IPAM plugin's, as in the reference plugins.
 func (c *call) dns(ipam endpoint.IPAMResult) (dns types.DNS, err error) {
 	var config resultConfig
 	if err := json.Unmarshal(c.raw, &config); err != nil {

@@ -113,7 +113,7 @@ func (c *call) spec() (endpoint.Spec, error) {
 		},
 		ExternalIPAM: c.delegated(), IPAM: c.plugin(),
 	}
-	if !c.delegated() { // what a pod asks of Porin's pools may be meant for its other networks
+	if !c.delegated() { // a pod's request to Porin's pools may be meant for its other networks
 		spec.Requested, spec.Pool, spec.NetworkPool, spec.Reservation = requested, pool, config.Pool, reservation
 	}
 	return spec, nil
@@ -122,7 +122,7 @@ func (c *call) spec() (endpoint.Spec, error) {
 func isSet(value json.RawMessage) bool { return len(value) > 0 && string(value) != "null" }
 
 // reservationOf is the token of the reservation that the container takes over: of CNI_ARGS, or else of the pod's
-// annotation; "" is none. The error does not show it: who knows it can take the address.
+// annotation; "" is none. The error does not show it, because with it others could take the address.
 func reservationOf(config addConfig, arg string) (string, error) {
 	token, where := arg, "PORIN_RESERVATION in CNI_ARGS"
 	if token == "" {
@@ -151,7 +151,7 @@ func (c *call) pool(config addConfig, arg string) (string, error) {
 	return cmp.Or(arg, annotation), nil
 }
 
-// requestedAddresses are those that CNI_ARGS (IP), runtimeConfig.ips and args.cni.ips ask for: at most one of each family.
+// requestedAddresses are the addresses in CNI_ARGS (IP), runtimeConfig.ips and args.cni.ips: at most one of each family.
 func requestedAddresses(config addConfig, arg string) (a endpoint.Addresses, err error) {
 	texts := append(config.RuntimeConfig.IPs, config.Args.CNI.IPs...)
 	if arg != "" {

@@ -23,7 +23,7 @@ func (h handler) status(ctx context.Context, c call) error {
 	ctx, cancel := context.WithTimeout(ctx, statusTimeout)
 	defer cancel()
 	err := h.Plugins.Status(ctx, c.delegateCall(), c.config.CNIVersion)
-	if err == nil || ctx.Err() != nil { // one that is slow is not known to be broken
+	if err == nil || ctx.Err() != nil { // a slow one is not known to be broken
 		return nil
 	}
 	if printed, ok := errors.AsType[*types.Error](err); ok {

@@ -64,7 +64,7 @@ type Compared struct {
 }
 
 // Costly is a [Checker] whose examination is a burden for others, such as the cluster's store, which all nodes ask. The
-// periodic examination calls it only now and then; one that a caller asks for always does. What it has found stays known in
+// periodic examination calls it only now and then; a caller's examination always does. Its findings stay known in
 // between.
 type Costly interface {
 	Checker

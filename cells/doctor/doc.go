@@ -10,8 +10,8 @@
 // that does not help, is tried again after further examinations that find the same, at growing distances. POST /v1/doctor
 // examines twice and repairs now.
 //
-// When a checker fails or panics, what it found before stays known, neither found again nor gone. One that is [Costly] is
-// run when somebody asks, and now and then. Only one examination runs at a time, and only one repair.
+// When a checker fails or panics, its earlier findings stay known, neither found again nor gone. A [Costly] one is
+// run when a caller asks, and now and then. Only one examination runs at a time, and only one repair.
 //
 // A caller may restrict an examination to one subject, such as [Addresses]. Besides disagreements the answer has notes,
 // which are worth knowing and need no repair.

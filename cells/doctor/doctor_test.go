@@ -43,7 +43,7 @@ func TestPeriodicRepair(t *testing.T) {
 	})
 }
 
-// TestExaminePassingState: a plugin makes a link and then calls the agent, and nobody can tell that link from one
+// TestExaminePassingState: a plugin makes a link and then calls the agent, and that link looks like one
 // that was left.
 func TestExaminePassingState(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

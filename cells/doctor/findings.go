@@ -41,7 +41,7 @@ type record struct {
 	repair    func(context.Context) error
 	about     string    // as its kind says
 	seen      time.Time // the last examination that found it
-	counted   time.Time // the last one that counted
+	counted   time.Time // the last counted one
 	repaired  time.Time // when the last repair ended
 	tries     int       // repairs so far
 	notBefore time.Time // no repair earlier
@@ -55,7 +55,7 @@ type change struct {
 	failed      error // nil when it failed in the same way before
 }
 
-// update records the result of an examination of everything. After a failure, what was not found may still be there.
+// update records the result of an examination of everything. After a failure, missing findings may still be there.
 func (fs *findings) update(result checkResult, now time.Time) (c change) {
 	fs.mu.Lock()
 	defer fs.mu.Unlock()

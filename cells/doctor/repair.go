@@ -9,7 +9,7 @@ import (
 	v1 "porin.dev/porin/api/v1"
 )
 
-// Bounds of a repair, and of the pause after one that did not help.
+// Bounds of a repair, and of the pause after a repair without effect.
 const (
 	repairTimeout = 30 * time.Second
 	maxPause      = 5 * time.Minute
@@ -19,8 +19,8 @@ const (
 const repaired = "repaired"
 
 // Repair examines twice, a second apart, repairs at once what both have found, and examines once more. It does so whatever
-// the configuration says of repairs, and without a pause after one that failed, as somebody has asked for it. What is found
-// in the end are the answer's Findings; what was repaired and is gone is Repaired. It fails only when ctx ends.
+// the configuration says of repairs, and without a pause after a failed one, as a caller has asked for it. The last
+// findings are the answer's Findings; repaired ones that are gone are Repaired. It fails only when ctx ends.
 func (d *Doctor) Repair(ctx context.Context, about string) (v1.Doctor, error) {
 	s := Scope{About: about}
 	first, err := d.examine(ctx, s, always)
@@ -131,7 +131,7 @@ func (fs *findings) pendingRepairs(chosen func(*record) bool) (pending []pending
 	return pending
 }
 
-// recordRepair records how a repair ended. One that succeeded and did not help counts as one that failed.
+// recordRepair records how a repair ended. A success without effect counts as a failure.
 func (fs *findings) recordRepair(r *record, err error, now time.Time) v1.Finding {
 	fs.mu.Lock()
 	defer fs.mu.Unlock()

@@ -15,7 +15,7 @@ import (
 	"porin.dev/porin/cells/doctor/doctortest"
 )
 
-// subjects are those of the findings, in order.
+// subjects are the subjects of the findings, in order.
 func subjects(findings []v1.Finding) (all []string) {
 	for _, f := range findings {
 		all = append(all, f.Subject)

@@ -20,7 +20,7 @@ func (s Scope) includes(checker Checker) bool {
 	return s.About == "" || slices.ContainsFunc(checker.Kinds(), func(k Kind) bool { return k.About == s.About })
 }
 
-// filter leaves those of a checker's findings that are of the scope.
+// filter returns a checker's findings of the scope.
 func (s Scope) filter(result checkResult, list []v1.Finding) []v1.Finding {
 	return slices.DeleteFunc(list, func(f v1.Finding) bool { return s.About != "" && result.kinds[f.Kind].About != s.About })
 }

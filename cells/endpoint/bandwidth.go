@@ -6,7 +6,7 @@ import (
 	"math"
 )
 
-// Limits of a rate, in bits per second: those of Kubernetes for its annotations. Above the limit of a burst, in bits, the CNI
+// Limits of a rate, in bits per second: Kubernetes' limits for its annotations. Above the limit of a burst, in bits, the CNI
 // plugin bandwidth takes none either.
 const (
 	minRate  = 1000

@@ -34,7 +34,7 @@ type Endpoint struct {
 	Pool      string    // that they are of; "" when another IPAM gave them
 	// IPAMResult is what a delegated IPAM plugin answered besides, an encoded [IPAMResult]; "" when none was asked.
 	IPAMResult string
-	// Metadata is what policies know of the pod, an encoded [Metadata]; "" when nobody gave any.
+	// Metadata is the pod's data for policies, an encoded [Metadata]; "" when none was given.
 	Metadata string `json:",omitempty"`
 	// LinkKind says which step made the link, and takes it away again.
 	LinkKind  LinkKind

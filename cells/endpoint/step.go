@@ -23,8 +23,8 @@ type Step interface {
 	// agent died between Attach and the record of it: then the step finds its part by ep.Spec.Attachment.
 	Detach(ctx context.Context, ep Endpoint, cfg DeleteConfig) error
 
-	// Restore takes over, after a start of the agent, what Attach did in an earlier life of it, and makes anew what is not
-	// as it should be: replaced names that, each with what was wrong ("program from_pod: 12 instead of 17"). It is also
+	// Restore takes over, after a start of the agent, the results of Attach in an earlier life of it, and restores parts that are not
+	// as they should be: replaced names them, each with the fault ("program from_pod: 12 instead of 17"). It is also
 	// how an endpoint is repaired. After a start a failure that may pass is tried again. Then the endpoint is taken down, or
 	// held when most endpoints failed.
 	Restore(ctx context.Context, ep Endpoint) (replaced []string, err error)
@@ -59,19 +59,19 @@ type Surveyor interface {
 }
 
 // Finder is a Step that can list what the kernel has, without changing anything. Find is called at a start, and again
-// after a failure: after what was deleted meanwhile or is of another boot is taken down, and before anything else is
-// restored or removed, with what the steps before it have found: it adds attachments, or completes those. An attachment
-// that it cannot name is [Unnamed]. The manager finds by the ledger which of them nobody knows.
+// after a failure: after attachments that were deleted meanwhile or are of another boot are taken down, and before anything else is
+// restored or removed, with the findings of the steps before it: it adds attachments, or completes theirs. An attachment
+// that it cannot name is [Unnamed]. The manager finds by the ledger which of them are unknown.
 type Finder interface {
 	Find(ctx context.Context, found []Endpoint) ([]Endpoint, error)
 }
 
-// Occupier is a Step that gives things out. After Occupy nobody gets what the endpoint has, until its Detach.
+// Occupier is a Step that gives out resources. After Occupy no other endpoint gets the endpoint's, until its Detach.
 type Occupier interface {
 	Occupy(ep Endpoint) error
 }
 
-// Rememberer is a Step that must know, at start, what was deleted lately. Remember is called once, before any
+// Rememberer is a Step that must know the recent deletions at start. Remember is called once, before any
 // Restore, oldest deletion first.
 type Rememberer interface {
 	Remember(deletions []Deletion)
@@ -93,7 +93,7 @@ type DeleteConfig struct {
 	// began earlier is refused from then on. 0 when no caller asked: an undo.
 	Began time.Duration
 	// Incomplete says that a step which comes down before this one has failed, and that this Detach will come again:
-	// what the other may still point at (an address) is kept until then.
+	// a resource that the other may still point at (an address) is kept until then.
 	Incomplete bool
 	// Force ends the endpoint even if a step fails. The caller gets the errors, nothing tries these steps again, and the
 	// other steps are detached in full.

@@ -11,7 +11,7 @@ import (
 // Report is what a start found in the ledger and made of it.
 type Report struct {
 	Adopted  int // endpoints brought back as they were
-	Replaced int // endpoints brought back with parts made anew
+	Replaced int // endpoints brought back with restored parts
 	Undone   int // attachments that were half made, half deleted, deleted meanwhile, or could not be brought back
 	Duration time.Duration
 	Reasons  []ReportReason // of the endpoints that were replaced or undone, the first 100

@@ -21,7 +21,7 @@ type kept struct {
 // addressFile keeps the addresses of the endpoint. "" keeps none.
 type addressFile struct{ path string }
 
-// maxAddressFile bounds what is read: nobody but the agent writes it.
+// maxAddressFile bounds the read: only the agent writes the file.
 const maxAddressFile = 4 << 10
 
 // load returns what was kept; the zero value for nothing.

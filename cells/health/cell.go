@@ -18,7 +18,7 @@ import (
 )
 
 // Module is the health cell. It provides [*LocalEndpoint], [*Keeper] and [*probe.Prober], and needs [probe.Peers], [RecordedAddresses] and an
-// [AddressKeeper], which may be nil. List it before the server: what it keeps for the endpoint nobody may have.
+// [AddressKeeper], which may be nil. List it before the server: no pod may get the addresses that it keeps for the endpoint.
 func Module(cfg Config) fx.Option {
 	return cell.Module("health",
 		fx.Supply(cfg, fx.Private),

@@ -13,7 +13,7 @@ import (
 
 // Config is the configuration of the cell.
 type Config struct {
-	// Endpoint has the node have a health endpoint. Without it, one that is there is removed.
+	// Endpoint gives the node a health endpoint. Without it, an existing one is removed.
 	Endpoint bool
 	// ProbeInterval is the time in which every other node is probed once, or as many of them as a sample has.
 	ProbeInterval time.Duration

@@ -28,7 +28,7 @@ type RecordedAddresses interface {
 	RecordedHealth(ctx context.Context) ([]netip.Addr, error)
 }
 
-// create makes the endpoint, with the addresses of before as far as nobody else has one of them.
+// create makes the endpoint, with the previous addresses if they have no other owner.
 func (k *Keeper) create(ctx context.Context) (endpoint.Endpoint, error) {
 	var refused []error
 	if k.kept {
@@ -55,8 +55,8 @@ func (k *Keeper) create(ctx context.Context) (endpoint.Endpoint, error) {
 	return endpoint.Endpoint{}, errors.Join(refused...) // never: the last one is any address
 }
 
-// wanted are the addresses to ask for: those on the disk, or else those of the node's record, and at last any. What cannot be had
-// is given back as a pair: nothing is kept of it.
+// wanted are the addresses to ask for: from the disk, or else from the node's record, and at last any. Addresses that it cannot get
+// are given back as a pair: none of them is kept.
 func (k *Keeper) wanted(ctx context.Context) []endpoint.Addresses {
 	before, err := k.file.load()
 	if err != nil {
@@ -71,7 +71,7 @@ func (k *Keeper) wanted(ctx context.Context) []endpoint.Addresses {
 	return []endpoint.Addresses{before.Addresses, {}}
 }
 
-// published are the addresses that the node's record has: of a node that is installed anew.
+// published are the addresses in the node's record: for a node that is installed again.
 func (k *Keeper) published(ctx context.Context) (addresses endpoint.Addresses) {
 	if k.recorded == nil {
 		return addresses

@@ -31,7 +31,7 @@ const (
 // keptToken is the token of the reservation that keeps the previous addresses.
 const keptToken = "health-endpoint"
 
-// errHeld is why an endpoint is made anew that the agent's start held.
+// errHeld is why an endpoint is replaced that the agent's start held.
 var errHeld = errors.New("the agent's start could not explain it, or not bring it back")
 
 // Keeper has the node have its health endpoint.
@@ -62,8 +62,8 @@ type Keeper struct {
 type Status struct {
 	Checked    time.Time // when it ended; zero before the first
 	Err        error
-	Recreated  uint64 // how often the endpoint was made anew because it failed
-	NewAddress uint64 // how often it could not have the addresses of before
+	Recreated  uint64 // how often the endpoint was replaced because it failed
+	NewAddress uint64 // how often it could not have the previous addresses
 }
 
 // Parts are what a keeper is made of.
@@ -146,7 +146,7 @@ func (k *Keeper) round(ctx context.Context) error {
 	return err
 }
 
-// ensure makes the endpoint unless it is there, and makes it anew when it fails; or has none be there.
+// ensure makes the endpoint unless it is there, and replaces it when it fails; or removes it.
 func (k *Keeper) ensure(ctx context.Context) error {
 	ep, err := k.find()
 	switch {
@@ -158,7 +158,7 @@ func (k *Keeper) ensure(ctx context.Context) error {
 		}
 	case err != nil:
 		return err
-	case ep.State == endpoint.Held: // nobody's pod depends on it, and a link alone does not say of which kind it is
+	case ep.State == endpoint.Held: // no pod depends on it, and a link alone does not say of which kind it is
 		return k.recreate(ctx, ep, errHeld)
 	case ep.Spec.Kind != endpoint.KindHealth:
 		return fmt.Errorf("attachment %s is that of the health endpoint, and somebody else has made one: delete it with porin endpoint delete %d", Attachment(), ep.ID)
@@ -192,7 +192,7 @@ func (k *Keeper) remember(ep endpoint.Endpoint) {
 	}
 }
 
-// recreate makes the endpoint anew, with the addresses that it has.
+// recreate replaces the endpoint, with its addresses.
 func (k *Keeper) recreate(ctx context.Context, ep endpoint.Endpoint, why error) error {
 	k.recreated = time.Now()
 	k.log.Warn("health endpoint fails, making it anew", "endpoint", ep.ID, "error", why)

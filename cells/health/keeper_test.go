@@ -46,7 +46,7 @@ func (loopback) Detach(context.Context, endpoint.Endpoint, endpoint.DeleteConfig
 
 func (loopback) Restore(context.Context, endpoint.Endpoint) ([]string, error) { return nil, nil }
 
-// rig is a node with a keeper, a real manager and real addresses. What is asked of the endpoint is answered by the rig.
+// rig is a node with a keeper, a real manager and real addresses. The rig answers the requests to the endpoint.
 type rig struct {
 	*testing.T
 	cfg       Config
@@ -161,7 +161,7 @@ func (r *rig) endpoint() endpoint.Endpoint {
 	return ep
 }
 
-// take gives an address to somebody else.
+// take gives an address to another owner.
 func (r *rig) take(addresses endpoint.Addresses) {
 	r.Helper()
 	_, err := r.service.Create(r.Context(), endpoint.Spec{
@@ -253,7 +253,7 @@ func TestKeeperRecreates(t *testing.T) {
 	}
 }
 
-// What is wrong with the agent does not get better by another endpoint.
+// Another endpoint does not mend a fault of the agent.
 func TestKeeperLeavesEndpointWithoutPermission(t *testing.T) {
 	r := newRig(t)
 	ep := r.endpoint()
@@ -270,7 +270,7 @@ func TestKeeperLeavesEndpointWithoutPermission(t *testing.T) {
 	}
 }
 
-// An endpoint that goes on failing is not made anew without a pause.
+// An endpoint that goes on failing is not replaced without a pause.
 func TestKeeperRecreatesOnceInAWhile(t *testing.T) {
 	r := newRig(t)
 	r.endpoint()
@@ -395,7 +395,7 @@ func TestKeeperAddressesTaken(t *testing.T) {
 	}
 }
 
-// What is on the disk may be of another block by now, or no addresses at all.
+// The disk's content may be of another block by now, or no addresses at all.
 func TestKeeperStrangeAddressFile(t *testing.T) {
 	for name, text := range map[string]string{
 		"outside": `{"ipv4":"192.0.2.1","ipv6":"2001:db8::1"}`, "no address": `{"ipv4":"0.0.0.0"}`, "no JSON": `[`, "empty": ``,
@@ -454,7 +454,7 @@ func TestKeeperForeignEndpoint(t *testing.T) {
 	}
 }
 
-// What a creation leaves behind that fails: nothing.
+// A failed creation leaves nothing behind.
 func TestKeeperCreationFails(t *testing.T) {
 	r := newRig(t)
 	files := testutil.OpenFiles(t)

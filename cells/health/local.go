@@ -23,12 +23,12 @@ type LocalEndpoint struct {
 
 var _ endpoint.Subscriber = (*LocalEndpoint)(nil)
 
-// NewLocalEndpoint returns one that knows of no endpoint yet.
+// NewLocalEndpoint returns a LocalEndpoint without an endpoint.
 func NewLocalEndpoint() *LocalEndpoint {
 	return &LocalEndpoint{changed: make(chan struct{}), deleted: func() {}}
 }
 
-// Addresses are those of the endpoint, at most one of each family; none while there is no endpoint.
+// Addresses are the endpoint's addresses, at most one of each family; none while there is no endpoint.
 func (l *LocalEndpoint) Addresses() []netip.Addr {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -79,7 +79,7 @@ func (l *LocalEndpoint) set(addresses []netip.Addr) {
 	}
 }
 
-// onDelete has f be called at each deletion of the endpoint. It does not block.
+// onDelete registers f, which is called at each deletion of the endpoint. It does not block.
 func (l *LocalEndpoint) onDelete(f func()) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -39,7 +39,7 @@ func (p boundNamespace) open() (file *os.File, cookie uint64, err error) {
 	return file, cookie, nil
 }
 
-// make makes a namespace, in place of one that is there.
+// make makes a namespace, in place of an existing one.
 func (p boundNamespace) make() (*os.File, error) {
 	if err := p.remove(); err != nil {
 		return nil, err
@@ -61,7 +61,7 @@ func (p boundNamespace) make() (*os.File, error) {
 	return file, nil
 }
 
-// remove lets go of the namespace: it ends when nobody else holds it. None is a success.
+// remove releases the namespace: it ends with its last holder. None is a success.
 func (p boundNamespace) remove() error {
 	for { // something may be bound over it
 		err := unix.Unmount(p.path, unix.MNT_DETACH|unix.UMOUNT_NOFOLLOW)

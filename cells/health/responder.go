@@ -19,7 +19,7 @@ import (
 	"porin.dev/porin/internal/netns"
 )
 
-// responder answers HTTP in the namespace of the health endpoint. Everybody in the cluster may call it, and nobody is trusted: a
+// responder answers HTTP in the namespace of the health endpoint. All of the cluster may call it, and no caller is trusted: a
 // connection has one request and a few seconds, and when there are too many of them the oldest is closed.
 type responder struct {
 	log    *slog.Logger
@@ -108,8 +108,8 @@ func (r *responder) handler() http.Handler {
 	return mux
 }
 
-// bounded is a listener that has no more than so many connections: it closes the oldest for a new one, so that who holds many
-// keeps nobody out.
+// bounded is a listener that has no more than so many connections: it closes the oldest for a new one, so that a client with many
+// keeps no other out.
 type bounded struct {
 	net.Listener
 	most int

@@ -84,7 +84,7 @@ func TestResponderSlowCaller(t *testing.T) {
 	}
 }
 
-// Many who hold their connections keep nobody out, and the agent has no more of them than it wants.
+// Many clients that hold their connections keep no other out, and the agent has no more of them than it wants.
 func TestResponderManyCallers(t *testing.T) {
 	ns := serving(t)
 	var held []net.Conn

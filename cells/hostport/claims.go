@@ -87,7 +87,7 @@ func (c claim) hasProtocol(number uint8) bool {
 	return false
 }
 
-// isReplacedBy reports whether the other endpoint is the later life of the same pod: then nobody uses this one any more.
+// isReplacedBy reports whether the other endpoint is the later life of the same pod: then this one is not used any more.
 func (c claim) isReplacedBy(other endpoint.Endpoint) bool {
 	pod := c.ep.Spec.Pod
 	return pod.Name != "" && pod.Namespace == other.Spec.Pod.Namespace && pod.Name == other.Spec.Pod.Name &&
@@ -101,11 +101,11 @@ func (c claim) String() string {
 	return fmt.Sprintf("container %s", c.ep.Spec.Attachment)
 }
 
-// claims are those of all endpoints, and what a previous agent has left.
+// claims are the claims of all endpoints, and a previous agent's.
 type claims struct {
 	byAttachment map[endpoint.Attachment]claim
 	previous     map[port]netip.AddrPort
-	held         map[endpoint.Attachment][]netip.Addr // of endpoints whose mappings nobody knows
+	held         map[endpoint.Attachment][]netip.Addr // of endpoints with unknown mappings
 }
 
 // take gives the endpoint its ports. Those of an earlier life of its pod go over to it, and back when it releases them.

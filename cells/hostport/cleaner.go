@@ -15,11 +15,11 @@ import (
 	"porin.dev/porin/internal/nodeaddr"
 )
 
-// cleaner deletes what connection tracking knows of UDP to a port whose meaning has changed. A client that sends on from
+// cleaner deletes the tracked UDP connections to a port whose meaning has changed. A client that sends on from
 // the same port would go where it went before, as long as it does not pause for the timeout. Connections of TCP end
-// otherwise, and those of a released address are deleted by ipam.
+// otherwise, and ipam deletes the connections of a released address.
 //
-// What fails is in the log: a port that works for all new clients is no reason to refuse a pod.
+// Failures are in the log: a port that works for all new clients is no reason to refuse a pod.
 type cleaner struct {
 	namespace *os.File
 	log       *slog.Logger
@@ -63,7 +63,7 @@ func (c *cleaner) clean(ports map[port]netip.AddrPort, matches matcher) {
 		return
 	}
 	slices.Sort(numbers)
-	filter := uint16(0) // for several ports, of which a list is asked for once
+	filter := uint16(0) // for several ports: they are listed once
 	if numbers = slices.Compact(numbers); len(numbers) == 1 {
 		filter = numbers[0]
 	}

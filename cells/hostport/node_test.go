@@ -82,7 +82,7 @@ func (n *node) detach(t testing.TB, ep endpoint.Endpoint) {
 	must(t, n.step.Detach(t.Context(), ep, endpoint.DeleteConfig{}))
 }
 
-// rules writes nftables rules, as somebody else on the node does.
+// rules writes nftables rules, as another program on the node does.
 func (n *node) rules(t testing.TB, input string, program ...string) string {
 	t.Helper()
 	if len(program) == 0 {

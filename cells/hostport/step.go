@@ -152,7 +152,7 @@ func (s *Step) Restore(ctx context.Context, ep endpoint.Endpoint) (replaced []st
 	return replaced, nil
 }
 
-// missing names the ports of a claim that the table lacks. One that leads elsewhere may be that of the pod's next life.
+// missing names the ports of a claim that the table lacks. A port that leads elsewhere may be the one of the pod's next life.
 func (s *Step) missing(mine claim) (list []string, err error) {
 	have, err := s.owner.Read()
 	if err != nil {
@@ -168,7 +168,7 @@ func (s *Step) missing(mine claim) (list []string, err error) {
 	return list, nil
 }
 
-// Detach implements endpoint.Step. Also what is incomplete loses its ports: nobody answers there any more.
+// Detach implements endpoint.Step. An incomplete endpoint loses its ports, too: it does not answer there any more.
 func (s *Step) Detach(_ context.Context, ep endpoint.Endpoint, _ endpoint.DeleteConfig) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -254,7 +254,7 @@ func (s *Step) repair() error {
 	return s.write()
 }
 
-// compare says what of the table is not as it should be, and of which endpoints the host end does not let packets of
+// compare returns the differences of the table, and the endpoints whose host end does not let packets of
 // 127.0.0.0/8 through.
 func (s *Step) compare() (differences []string, withoutLoopback []endpoint.Endpoint, err error) {
 	s.mu.Lock()

@@ -29,7 +29,7 @@ type family struct {
 	all       *nft.Set // protocol and port -> where it leads to
 	addressed *nft.Set // address of the node, protocol and port -> where it leads to
 	pods      *nft.Set // that ports lead to
-	itself    *nft.Set // each of these twice: what it sends to itself
+	itself    *nft.Set // each of these twice: packets to itself
 }
 
 var (

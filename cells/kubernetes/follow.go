@@ -73,7 +73,7 @@ func (f *follower) update(ctx context.Context, key watch.Key) error {
 			continue // another pod has the name by now: this one is about to go
 		}
 		_, err := f.manager.Update(ctx, ep.Spec.Attachment, metadata)
-		if fault.KindOf(err) == fault.Invalid { // what the earlier labels allow ends
+		if fault.KindOf(err) == fault.Invalid { // the permissions of the earlier labels end
 			_, denied := f.manager.Update(ctx, ep.Spec.Attachment, endpoint.Metadata{Unknown: true})
 			err = errors.Join(err, denied)
 		}

@@ -100,7 +100,7 @@ func TestInstallationWaitKnown(t *testing.T) {
 	}
 }
 
-// The Node loses the taint and gets the condition when pods can start, and again when somebody sets them later.
+// The Node loses the taint and gets the condition when pods can start, and again when they are set later.
 func TestInstallationNodeReady(t *testing.T) {
 	i, server, _ := installationOf(t, "kube-system/unreadable")
 	notReady := nodeObjectOf("n1", "u1", "10.1.0.0/24")

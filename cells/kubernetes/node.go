@@ -207,7 +207,7 @@ func (n *OwnNode) Update(object watch.Object[Node]) { n.set(object.Value) }
 // Delete implements [watch.Handler].
 func (n *OwnNode) Delete(watch.Object[Node]) { n.delete() }
 
-// delete records that there is no Node. What it had before stays known.
+// delete records that there is no Node. Its previous content stays known.
 func (n *OwnNode) delete() {
 	n.mu.Lock()
 	defer n.mu.Unlock()

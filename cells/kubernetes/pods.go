@@ -38,7 +38,7 @@ type Pod struct {
 	OfNode bool
 	// Waits is since when the kubelet has waited for the pod's containers; zero if it does not.
 	Waits time.Time
-	// Running says that the pod's phase is Running, and that nobody has deleted it.
+	// Running says that the pod's phase is Running, and that it was not deleted.
 	Running bool
 }
 
@@ -251,7 +251,7 @@ func (p *Pods) changedLocked() {
 	p.changed = make(chan struct{})
 }
 
-// mark has the follower look at a pod.
+// mark marks a pod for the follower.
 func (p *Pods) mark(key watch.Key) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -75,7 +75,7 @@ func resourceOf(k policyKind) kubernetestest.Resource {
 	return kubernetestest.Resource{GroupVersionResource: k.GroupVersionResource, Kind: k.kind, Namespaced: model.Namespaced(k.kind)}
 }
 
-// policyObject has a status and an annotation of somebody else, which are not kept.
+// policyObject has a status and another program's annotation, which are not kept.
 func policyObject(k policyKind, name string) map[string]any {
 	metadata := map[string]any{"name": name, "annotations": map[string]any{"other": "x", "porin.dev/audit": "true"}}
 	if model.Namespaced(k.kind) {

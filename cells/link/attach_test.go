@@ -22,8 +22,8 @@ import (
 
 var _ endpoint.Step = (*link.Step)(nil)
 
-// setup lists what somebody has set up in the namespace: interfaces, addresses, routes, permanent neighbours and rules. What
-// the kernel makes by itself is left out.
+// setup lists the configuration of the namespace: interfaces, addresses, routes, permanent neighbours and rules. Objects that
+// the kernel makes by itself are left out.
 func setup(t testing.TB, ns *testutil.Namespace) (lines []string) {
 	t.Helper()
 	names := map[int]string{}

@@ -74,7 +74,7 @@ func configure(ep endpoint.Endpoint, namespace *endpoint.Namespace) error {
 	return nil
 }
 
-// setAddress gives the interface its address: usable at once, as nobody else is on the link to detect a duplicate, and
+// setAddress gives the interface its address: usable at once, as no other host is on the link to detect a duplicate, and
 // without a route to a network of its own. Where IPv6 is turned off for the interface it is turned on: the agent gave it an
 // IPv6 address.
 func setAddress(end netlink.Link, f family, name string, namespace *endpoint.Namespace) error {
@@ -107,7 +107,7 @@ func setAddress(end netlink.Link, f family, name string, namespace *endpoint.Nam
 const secondaryMetric = 1024
 
 // setRoutes leads all destinations to the gateway. The first interface of a container keeps the default route of a family; a
-// later one gets a less preferred one, and rules by which its answers leave by it.
+// later one gets a less preferred one, and rules that send its answers through it.
 func setRoutes(container *netlink.Handle, f family, index int) error {
 	err := container.RouteAdd(route(f, f.all, index, 0))
 	if errors.Is(err, unix.EEXIST) {

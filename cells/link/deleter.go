@@ -134,7 +134,7 @@ func ignoreNotFound(err error) error {
 	return err
 }
 
-// wake gives the workers a token, unless one is there that nobody has taken yet.
+// wake gives the workers a token, unless an unused token is there.
 func (d *deleter) wake() {
 	select {
 	case d.wakeup <- struct{}{}:
@@ -159,8 +159,8 @@ func (d *deleter) work(conn *rtnl.Conn) {
 	}
 }
 
-// deleteMarked deletes the group, or link by link what is waited for when that cannot be: somebody may have put into
-// it what is not to be deleted.
+// deleteMarked deletes the group, or link by link the awaited links when that cannot be: another program may have put
+// other links into it.
 func (d *deleter) deleteMarked(conn *rtnl.Conn) {
 	err := ignoreNotFound(conn.Do(rtnl.DelLinkGroup(deleteGroup)))
 	if err == nil {

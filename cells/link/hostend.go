@@ -19,10 +19,10 @@ import (
 // hostEndName matches what v1.HostInterfaceName gives.
 var hostEndName = regexp.MustCompile(`^` + v1.HostInterfacePrefix + `[a-z2-7]{12}$`)
 
-// TunnelDevice is the name of the VXLAN device by which the node reaches pods of other nodes.
+// TunnelDevice is the name of the VXLAN device that leads to pods of other nodes.
 const TunnelDevice = "porin-vxlan"
 
-// ProxyDevice is the name of the device by which packets get to the proxy, and ProxyDevicePeer that of the other end of its pair.
+// ProxyDevice is the name of the device that leads to the proxy, and ProxyDevicePeer is the other end of its pair.
 const (
 	ProxyDevice     = "porin-l7"
 	ProxyDevicePeer = "porin-l7-peer"

@@ -125,7 +125,7 @@ func inspectRoutes(container *netlink.Handle, end netlink.Link, f family) (diffe
 	return "", nil
 }
 
-// made reports whether the route is one of those that Attach makes to the destination.
+// made reports whether Attach makes this route to the destination.
 func made(r netlink.Route, f family, dst netip.Prefix) bool {
 	return nl.Prefix(r.Dst) == dst && nl.Addr(r.Gw) == f.gateway
 }

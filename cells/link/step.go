@@ -38,7 +38,7 @@ var (
 	_ endpoint.Renewer  = (*Step)(nil)
 )
 
-// MTU says which MTU a pod gets for whom nobody asks for another; 0 is the kernel's default.
+// MTU is the default MTU of a pod; 0 is the kernel's default.
 type MTU func() int
 
 // New returns a step that is not started. A nil mtu is the kernel's default.

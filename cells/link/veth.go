@@ -14,8 +14,8 @@ import (
 	"porin.dev/porin/cells/endpoint"
 )
 
-// createPair makes the veth pair, both ends down, with the peer in the container's namespace. What an earlier attempt for the
-// same attachment left is replaced: its host end, and the peer with it. Any other interface of the requested name in the
+// createPair makes the veth pair, both ends down, with the peer in the container's namespace. The interfaces of an earlier attempt for the
+// same attachment are replaced: its host end, and the peer with it. Any other interface of the requested name in the
 // container is [ErrNameTaken] (CNI specification 1.1.0, section 2, ADD).
 func (s *Step) createPair(ctx context.Context, node *netlink.Handle, ep endpoint.Endpoint, namespace *endpoint.Namespace) (endpoint.Endpoint, error) {
 	a := ep.Spec.Attachment

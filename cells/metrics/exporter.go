@@ -23,7 +23,7 @@ type Exporter struct {
 	background *httpx.Background // nil until Start, and when nothing is served
 }
 
-// New registers the collectors, and those of the Go runtime and the process, in a registry of their own. It opens
+// New registers the collectors, and collectors of the Go runtime and the process, in a registry of their own. It opens
 // nothing.
 func New(cfg Config, log *slog.Logger, all ...prometheus.Collector) (*Exporter, error) {
 	e := &Exporter{cfg: cfg, log: log, registry: prometheus.NewRegistry()}

@@ -5,5 +5,5 @@
 //	other cells      -- [Publisher] -----'
 //
 // Publishing never waits for a reader: package stream has the ring. A reader that was too slow sees the gap by Seq.
-// Events are in memory, so they end with the agent, and Seq begins anew.
+// Events are in memory, so they end with the agent, and Seq starts from zero.
 package monitor

@@ -28,7 +28,7 @@ func CallerOf(ctx context.Context) (Caller, bool) {
 	return c.caller, true
 }
 
-// WithCaller returns a context of which [CallerOf] returns the caller: for tests of handlers.
+// WithCaller returns a context whose [CallerOf] is the caller: for tests of handlers.
 func WithCaller(ctx context.Context, caller Caller) context.Context {
 	c := connection{received: &descriptor{}}
 	if before, ok := ctx.Value(connectionKey{}).(*connection); ok {
@@ -49,7 +49,7 @@ type connection struct {
 }
 
 // netNSCookie reads in which network namespace the peer of an accepted connection opened its socket: an accepted socket
-// belongs to the namespace of the one that connected (unix_stream_connect).
+// belongs to the connecting process' namespace (unix_stream_connect).
 func netNSCookie(conn net.Conn) (cookie uint64, err error) {
 	err = onDescriptor(conn, func(fd int) error {
 		cookie, err = unix.GetsockoptUint64(fd, unix.SOL_SOCKET, unix.SO_NETNS_COOKIE)
@@ -65,7 +65,7 @@ type peer struct {
 	groups   []uint32 // supplementary
 }
 
-// peerOf reads the other end's credentials. For a connection that was made from here they are those of the process
+// peerOf reads the other end's credentials. For a connection that was made from here they belong to the process
 // that listens.
 func peerOf(conn net.Conn) (peer, error) {
 	var p peer

@@ -99,7 +99,7 @@ func TestDescriptorsClosed(t *testing.T) {
 	socket := descriptorServer(t)
 	file := passedFile(t)
 	fd := int(file.Fd())
-	askWith(t, socket, "/v1/leave", nil) // what the first request opens for good
+	askWith(t, socket, "/v1/leave", nil) // the first request opens these for good
 	before := testutil.OpenFiles(t)
 	for range 20 {
 		askWith(t, socket, "/v1/leave", unix.UnixRights(fd))

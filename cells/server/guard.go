@@ -11,14 +11,14 @@ import (
 	"porin.dev/porin/internal/httpx"
 )
 
-// guard knows who may use the API. The mode of the socket says the same, and is not enough: somebody may change it by
+// guard knows which users may use the API. The mode of the socket says the same, and is not enough: an administrator may change it by
 // hand, or bind the socket into a container.
 type guard struct {
 	path     string
 	uid, gid uint32 // of the socket
 }
 
-// admit is http.Server.ConnContext: the credentials are read once a connection. They are those of the moment in which
+// admit is http.Server.ConnContext: the credentials are read once a connection. They are from the moment in which
 // the peer connected, and cannot be forged (unix(7)).
 func (g guard) admit(ctx context.Context, conn net.Conn) context.Context {
 	c := &connection{received: &descriptor{}}

@@ -51,7 +51,7 @@ func TestGuard(t *testing.T) {
 	}
 }
 
-// strangersSocket is the socket of a server that everybody can connect to, so that only the server's own check is
+// strangersSocket is the socket of a server that all users can connect to, so that only the server's own check is
 // left.
 func strangersSocket(t *testing.T, group string) string {
 	t.Helper()

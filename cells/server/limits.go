@@ -106,8 +106,8 @@ func (b *slotBody) release() {
 	}
 }
 
-// deadlines ends a request's context a little before its caller's time is up, as it says in v1.TimeoutHeader: what
-// was done has to be undone, and the caller to hear of it. Nobody gets more than maximum. Without that header only
+// deadlines ends a request's context a little before its caller's time is up, as it says in v1.TimeoutHeader: the
+// work has to be undone, and the caller informed. No call gets more than maximum. Without that header only
 // the caller's leaving ends the context.
 func deadlines(maximum time.Duration) func(http.Handler) http.Handler {
 	return func(next http.Handler) http.Handler {

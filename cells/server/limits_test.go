@@ -123,7 +123,7 @@ func TestConnectionLimit(t *testing.T) {
 	}
 }
 
-// The time to send a request must not end that of a handler which has read it.
+// The time to send a request must not end a handler that has read it.
 func TestSlowHandler(t *testing.T) {
 	r := newRig(t, handle(http.MethodPut, "/", func(w http.ResponseWriter, r *http.Request) {
 		if _, err := httpx.Decode[v1.DeleteRequest](w, r); err != nil {

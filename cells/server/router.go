@@ -14,8 +14,8 @@ import (
 	"porin.dev/porin/internal/httpx"
 )
 
-// newRouter puts the middleware, the server's own routes and those of the cells together. The order of the middleware
-// is that of the calls: what comes first sees what comes later fail.
+// newRouter puts the middleware, the server's own routes and the cells' together. The order of the middleware
+// is the order of the calls: the first one sees failures of the later ones.
 func (s *Server) newRouter() chi.Router {
 	r := chi.NewRouter()
 	r.Use(
@@ -81,7 +81,7 @@ func (s *Server) status() httpx.Handler {
 			PID:       os.Getpid(),
 			Started:   s.started,
 			Ready:     s.serving.Load(),
-			Endpoints: map[string]int{}, // {} and [] in JSON, also when nobody reports
+			Endpoints: map[string]int{}, // {} and [] in JSON, also without reports
 			Datapath:  v1.Datapath{Programs: []v1.Program{}},
 			Resources: []v1.Resource{},
 		}

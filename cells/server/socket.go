@@ -33,8 +33,8 @@ func openSocket(ctx context.Context, path, group string) (_ *socket, err error) 
 	return s, nil
 }
 
-// makeParent leaves a folder that is there as it is. One that it makes everybody can pass, whatever the umask: the
-// socket says who may use it.
+// makeParent leaves an existing folder as it is. All users can pass a folder that it makes, whatever the umask: the
+// socket's mode restricts its users.
 func makeParent(dir string) error {
 	if _, err := os.Stat(dir); !errors.Is(err, fs.ErrNotExist) {
 		return err
@@ -45,7 +45,7 @@ func makeParent(dir string) error {
 	return os.Chmod(dir, 0o755)
 }
 
-// listen binds a socket that nobody but its owner may use yet: bind(2) takes the mode of the file from that of the
+// listen binds a socket that only its owner may use yet: bind(2) takes the mode of the file from that of the
 // socket, so there is no moment in which it is open to all.
 func listen(ctx context.Context, path string) (*net.UnixListener, error) {
 	config := net.ListenConfig{Control: func(_, _ string, raw syscall.RawConn) (err error) {

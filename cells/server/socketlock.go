@@ -33,7 +33,7 @@ func NewSocketLock(cfg Config) (*SocketLock, error) {
 // LockSocket makes the agent lock its socket before any cell starts that is listed after it: list it first. A second agent
 // then fails before it has touched what is in the kernel, which is the first one's.
 func LockSocket() fx.Option {
-	// A module of its own: what a module invokes comes before what the program itself invokes.
+	// A module of its own: a module's invokes come before the program's own.
 	return fx.Module("socket-lock", fx.Invoke(func(lc fx.Lifecycle, l *SocketLock) {
 		lc.Append(fx.Hook{OnStart: l.Acquire, OnStop: func(context.Context) error { return l.Release() }})
 	}))
@@ -121,7 +121,7 @@ func (l *fileLock) holds(path string) bool {
 	return err == nil && os.SameFile(ours, there)
 }
 
-// release removes the file while it is still locked, so that nobody locks a file that is about to go.
+// release removes the file while it is still locked, so that no process locks a file that is about to go.
 func (l *fileLock) release() error {
 	return errors.Join(removeIfExists(l.file.Name()), l.file.Close())
 }
@@ -152,7 +152,7 @@ func removeStale(ctx context.Context, path string) error {
 	switch {
 	case err == nil:
 		return errorInUse(path, pid)
-	case errors.Is(err, unix.ECONNREFUSED): // bound once, and nobody listens: its owner is dead
+	case errors.Is(err, unix.ECONNREFUSED): // bound once, and no process listens: its owner is dead
 		return os.Remove(path)
 	default:
 		return fmt.Errorf("ask who serves socket: %w", err)
@@ -164,7 +164,7 @@ func explainLocked(ctx context.Context, path string, err error) error {
 	if !errors.Is(err, errLocked) {
 		return fmt.Errorf("open socket %s: %w", path, err)
 	}
-	pid, _ := listenerPID(ctx, path) // it may not listen yet; then nobody knows its number
+	pid, _ := listenerPID(ctx, path) // it may not listen yet; then its number is unknown
 	return errorInUse(path, pid)
 }
 

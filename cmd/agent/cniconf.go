@@ -159,8 +159,8 @@ func writeSynced(path string, content []byte) error {
 	return errors.Join(err, file.Sync(), file.Close())
 }
 
-// capabilities are what a runtime is to hand over besides: limits of bandwidth, the addresses and host ports that are asked for, and the
-// annotations of the pod, of which one names a pool, one a reservation, and one says that the pod is not masqueraded.
+// capabilities are what a runtime is to hand over besides: limits of bandwidth, the requested addresses and host ports, and the
+// annotations of the pod: a pool, a reservation, and whether the pod is masqueraded.
 var capabilities = map[string]bool{"bandwidth": true, "ips": true, "portMappings": true, "io.kubernetes.cri.pod-annotations": true}
 
 // list names 1.0.0 for libraries that read one version only, such as libcni 1.1 of containerd 1.6 and 1.7, which refuse a

@@ -134,8 +134,8 @@ func remedy(err error) string {
 
 var errGaveUp = errors.New("a cell gave up; the log says which and why")
 
-// live starts the cells and stops them when ctx ends or one of them gives up. A start is not interrupted: what a half
-// of it has begun could not be stopped in order.
+// live starts the cells and stops them when ctx ends or one of them gives up. A start is not interrupted: a half
+// start could not be stopped in order.
 func live(ctx context.Context, app *fx.App, log *slog.Logger) error {
 	starting, cancel := context.WithTimeout(context.WithoutCancel(ctx), app.StartTimeout())
 	defer cancel()

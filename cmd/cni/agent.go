@@ -16,9 +16,9 @@ import (
 
 // The ways a call fails without an answer.
 var (
-	// errNoAgent: nobody listens at the socket.
+	// errNoAgent: no process listens at the socket.
 	errNoAgent = errors.New("no agent is there")
-	// errTimeout: the deadline passed. What was asked may have been done, or be done yet.
+	// errTimeout: the deadline passed. The request may have been done, or be done yet.
 	errTimeout = errors.New("the agent did not answer in time")
 	// errCut: the connection ended before the end of the answer, for example because the agent died.
 	errCut = errors.New("the connection to the agent ended in the middle of the call")

@@ -36,7 +36,7 @@ type config struct {
 }
 
 const (
-	maxStdin       = 16 << 20 // of which the list of valid attachments may be the most
+	maxStdin       = 16 << 20 // mostly the list of valid attachments
 	maxSocket      = 107      // sun_path in unix(7), less a zero byte
 	defaultTimeout = 30 * time.Second
 )

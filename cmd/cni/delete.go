@@ -63,7 +63,7 @@ func isAgentError(err error) bool {
 	return printed
 }
 
-// record leaves a record unless the agent answers by now: while the record's lock is held it works off none, and one that
+// record leaves a record unless the agent answers by now: while the record's lock is held it works off none, and an agent that
 // came up before that does not look at the folder again at once. An agent that hangs is not asked again; if it has heard of
 // the deletion, doing it twice is harmless.
 func (c *call) record(hangs bool) (answered bool, err error) {
@@ -85,7 +85,7 @@ func (c *call) record(hangs bool) (answered bool, err error) {
 	return false, writer.Put(record)
 }
 
-// requestHostEnd sends the request for the attachment's host end, unless there is none, or only that of a later ADD:
+// requestHostEnd sends the request for the attachment's host end, unless there is none, or only a later ADD's:
 // the agent may have come and gone since the last look.
 func (c *call) requestHostEnd(request func(index int) rtnl.Request) error {
 	conn, err := rtnl.Dial()
@@ -116,7 +116,7 @@ func beganAfter(alias string, began time.Duration) bool {
 	return err == nil && time.Duration(linkBegan) > began
 }
 
-// retry is a failure of DEL, all of which are worth another try.
+// retry is a failure of DEL: each is worth another try.
 func (c *call) retry(doing string, err error) error {
 	f := &failure{Code: codeTryAgain, Msg: fmt.Sprintf("%s of %s: %v", doing, c.subject(), err)}
 	if errors.Is(err, unix.EPERM) {

@@ -19,7 +19,7 @@ type process struct {
 	stdout, stderr io.Writer
 }
 
-// versions are those of the CNI specification that the agent speaks, oldest first.
+// versions are the versions of the CNI specification that the agent supports, oldest first.
 var versions = []string{"0.3.0", "0.3.1", "0.4.0", "1.0.0", "1.1.0"}
 
 // run executes the command that the environment names and returns the exit code. The result or error is on stdout.
@@ -58,7 +58,7 @@ func (p process) print(out []byte, err error) int {
 		_, err = p.stdout.Write(append(out, '\n'))
 	}
 	if err != nil {
-		return 1 // and nobody left to tell
+		return 1 // stdout is closed
 	}
 	return 0
 }
@@ -83,7 +83,7 @@ func (c *call) do() ([]byte, error) {
 	return out, c.explain(err)
 }
 
-// waitForAgent is how long an ADD waits for an agent that is not there: one that is being restarted or upgraded.
+// waitForAgent is how long an ADD waits for an absent agent, which may be restarted or upgraded.
 const (
 	waitForAgent = 10 * time.Second
 	dialRetry    = 10 * time.Millisecond

@@ -35,7 +35,7 @@ type fakeAgent struct {
 	status int
 	body   string
 	calls  []v1.CNICall
-	files  []string // what the descriptors were of
+	files  []string // the descriptors' files
 }
 
 func newFakeAgent(t *testing.T) *fakeAgent {
@@ -260,7 +260,7 @@ func TestDeleteRecordWithIPAMPlugin(t *testing.T) {
 	}
 }
 
-// Between the two looks of a DEL an agent may have come, made the attachment anew, and gone again.
+// Between the two looks of a DEL an agent may have come, made the attachment again, and gone again.
 func TestDeleteWithoutAgentLaterADD(t *testing.T) {
 	testutil.Root(t)
 	a, node := newFakeAgent(t), testutil.NetNS(t)

@@ -14,7 +14,7 @@ func TestCompletionBash(t *testing.T) {
 	for typed, want := range map[string]string{
 		"porin endpoint g":         "get",
 		"porin st":                 "status",
-		"porin endpoint list -o '": "", // an open quote is nobody's word
+		"porin endpoint list -o '": "", // an open quote completes to nothing
 		"porin endpoint list -o ":  "table json",
 		"porin endpoint get ":      "1 2",
 	} {

@@ -10,7 +10,7 @@ import (
 	v1 "porin.dev/porin/api/v1"
 )
 
-// doctorCommand is "porin doctor". What it finds is on stdout, and a failure.
+// doctorCommand is "porin doctor". Its findings are on stdout, and a failure.
 func doctorCommand(ctx context.Context, s *session, _ []string) error {
 	answer, err := s.runDoctor(ctx)
 	if err != nil {
@@ -91,7 +91,7 @@ func whoRepairs(f v1.Finding) string {
 // addresses is what "porin ipam check" asks the doctor about.
 const addresses = "addresses"
 
-// ipamCheck is the doctor's examination of what is about addresses. What it finds is on stdout, and a failure.
+// ipamCheck is the doctor's examination of addresses. Its findings are on stdout, and a failure.
 func ipamCheck(ctx context.Context, s *session, _ []string) error {
 	ask := s.client.DoctorAbout
 	if s.repair {

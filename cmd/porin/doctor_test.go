@@ -20,7 +20,7 @@ func (a *fakeAgent) resources() []v1.Resource {
 	return []v1.Resource{pool, ledger}
 }
 
-// disagreements are of one part that is about addresses, and of one that is not.
+// disagreements are of a part about addresses, and of another part.
 func (a *fakeAgent) disagreements(about string) (all []v1.Finding) {
 	if a.sick {
 		all = append(all, v1.Finding{

@@ -55,7 +55,7 @@ func endpointLabel(ctx context.Context, s *session, args []string) error {
 		patch.Labels = changed(ep.Labels, change)
 	}
 	ref := args[0]
-	if ep.ContainerID != "" { // not that of a pod that has come in its place meanwhile
+	if ep.ContainerID != "" { // not the command line of a pod that has come in its place meanwhile
 		ref = "cni-attachment-id:" + ep.ContainerID + ":" + ep.IfName
 	}
 	if ep, err = s.client.UpdateEndpoint(ctx, ref, patch); err != nil {

@@ -39,7 +39,7 @@ func (s *session) printEvent(event v1.Event) error {
 	return err
 }
 
-// eventLine has columns of fixed width, as nobody knows the next line.
+// eventLine has columns of fixed width, as the next line is unknown.
 func eventLine(e v1.Event) string {
 	parts := []string{fmt.Sprintf("%s  %-5d %-17s", timestamp(e.Time), e.Seq, e.Type)}
 	if e.Endpoint != nil {

@@ -11,7 +11,7 @@ import (
 	"porin.dev/porin/internal/httpx"
 )
 
-// controllers has one loop that works, and one that fails when the agent is sick.
+// controllers has one working loop, and one that fails when the agent is sick.
 func (a *fakeAgent) controllers(w http.ResponseWriter, _ *http.Request) error {
 	last, next := noon.Add(-10*time.Second), noon.Add(20*time.Second)
 	list := []v1.Controller{

@@ -12,7 +12,7 @@ import (
 	"porin.dev/porin/internal/httpx"
 )
 
-// mountNodes has a fake agent know two nodes, of which one is silent.
+// mountNodes gives a fake agent two nodes; one is silent.
 func mountNodes(r chi.Router) {
 	recovery := v1.Recovery{Unwritten: []v1.UnwrittenNode{}}
 	r.Method(http.MethodGet, "/v1/node", httpx.Handler(func(w http.ResponseWriter, _ *http.Request) error {

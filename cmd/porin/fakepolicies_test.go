@@ -16,7 +16,7 @@ import (
 	"porin.dev/porin/internal/httpx"
 )
 
-// fakePolicies are those of a fake agent. A manifest is a line of kind, namespace ("-" for none) and name.
+// fakePolicies are the policies of a fake agent. A manifest is a line of kind, namespace ("-" for none) and name.
 type fakePolicies struct {
 	all     []v1.Policy
 	failing bool // the datapath refuses changes

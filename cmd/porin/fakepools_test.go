@@ -12,7 +12,7 @@ import (
 	"porin.dev/porin/internal/httpx"
 )
 
-// fakePools are the pools of a fake agent, by name. One of which a prefix was taken out has 52 blocks that are draining.
+// fakePools are the pools of a fake agent, by name. A pool that lost a prefix has 52 draining blocks.
 type fakePools map[string]v1.PoolSpec
 
 // errNoPools is what an agent of another mode answers.
@@ -64,7 +64,7 @@ func (p fakePools) get(w http.ResponseWriter, r *http.Request) error {
 	return httpx.JSON(w, http.StatusOK, withUse(one))
 }
 
-// withUse is a pool of which two nodes own three blocks of each family.
+// withUse is a pool with two nodes that own three blocks of each family.
 func withUse(p v1.PoolSpec) v1.PoolSpec {
 	for _, prefix := range p.Prefixes {
 		family, blockBits := "ipv4", p.IPv4BlockBits

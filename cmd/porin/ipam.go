@@ -102,7 +102,7 @@ func freeOf(r v1.Range) string {
 	return fmt.Sprint(r.Free)
 }
 
-// ageOf is how long somebody has had an address, and how long yet if it is reserved.
+// ageOf is how long an address has had its owner, and how long yet if it is reserved.
 func (s *session) ageOf(a v1.Allocation) string {
 	if a.Permanent {
 		return s.age(a.Since) + " (reserved permanently)"

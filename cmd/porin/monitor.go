@@ -45,7 +45,7 @@ func (s *session) printFlow(flow v1.Flow) (err error) {
 	return err
 }
 
-// flowLine has columns of fixed width where it can, as nobody knows the next line.
+// flowLine has columns of fixed width where it can, as the next line is unknown.
 func flowLine(f v1.Flow) string {
 	from, to := f.From, f.To
 	if f.Protocol == "ICMP" || f.Protocol == "ICMPv6" {

@@ -24,7 +24,7 @@ func (s *session) print(value any, human func(w io.Writer)) error {
 	return w.Flush()
 }
 
-// row writes the cells of one line. What others chose, as the name of a pod, must not move the cursor. Errors that were joined have several lines.
+// row writes the cells of one line. Text from others, as the name of a pod, must not move the cursor. Errors that were joined have several lines.
 func row(w io.Writer, cells ...any) {
 	texts := make([]string, len(cells))
 	for i, cell := range cells {
@@ -66,7 +66,7 @@ func (s *session) age(since time.Time) string {
 
 func (s *session) ahead(until time.Time) string { return age(until.Sub(s.now()).Round(time.Second)) }
 
-// age is a time in the largest unit of which there are two; what is below zero is none.
+// age is a time in the largest unit with a value of at least two; a negative time is 0.
 func age(d time.Duration) string {
 	switch d = max(d, 0); {
 	case d < 2*time.Minute:

@@ -224,7 +224,7 @@ func policyExplain(ctx context.Context, s *session, _ []string) error {
 	})
 }
 
-// explainedVerdict is that of the policies of this node, and whether the proxy serves what they allow.
+// explainedVerdict is the verdict of the policies of this node, and whether the proxy serves the allowed connections.
 func explainedVerdict(x v1.PolicyExplanation) string {
 	if x.Allowed && (x.Egress.Reason == v1.ReasonOtherNode || x.Ingress.Reason == v1.ReasonOtherNode) {
 		return "allowed by this node; ask the pod's node, too"

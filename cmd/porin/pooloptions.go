@@ -12,7 +12,7 @@ import (
 	v1 "porin.dev/porin/api/v1"
 )
 
-// poolOptions are those of pool create and pool set. What is not given is left as it is.
+// poolOptions are the options of pool create and pool set. Settings that are not given stay.
 type poolOptions struct {
 	set                    *pflag.FlagSet
 	prefixes, exclude      []string
@@ -42,7 +42,7 @@ func createFlags(fs *pflag.FlagSet, o *options) {
 	fs.BoolVar(&p.reuseResting, "reuse-resting", false, "give out the address that rests longest when nothing else is free")
 }
 
-// setFlags have no defaults: what is not given stays.
+// setFlags have no defaults: settings that are not given stay.
 func setFlags(fs *pflag.FlagSet, o *options) {
 	p := &o.pool
 	p.set = fs

@@ -95,7 +95,7 @@ func useLine(use v1.PoolUse) string {
 	return fmt.Sprintf("%d of %s blocks owned, by %s; %s free", use.Owned, blockCount(use.Blocks), plural(use.Nodes, "node"), blockCount(use.Blocks-use.Owned))
 }
 
-// blockCount is about how many there are: of those of a large IPv6 prefix nobody wants to read the digits.
+// blockCount is the approximate number: the digits of a large IPv6 prefix's count are not useful.
 func blockCount(n int64) string {
 	const readable = 1 << 24
 	if n <= readable {

@@ -14,7 +14,7 @@ import (
 	v1 "porin.dev/porin/api/v1"
 )
 
-// defaultExpires is that of the agent.
+// defaultExpires is the agent's default.
 const defaultExpires = 10 * time.Minute
 
 func ipamReserve(ctx context.Context, s *session, args []string) error {

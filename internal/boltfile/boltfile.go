@@ -1,5 +1,5 @@
-// Package boltfile opens the bbolt files that a node's state is in, as carefully as what they hold asks for: a file that is
-// damaged is refused rather than begun anew, for what it said is alive may be in use.
+// Package boltfile opens the bbolt files that a node's state is in, as carefully as their content needs: a file that is
+// damaged is refused rather than replaced, because its endpoints may be in use.
 package boltfile
 
 import (
@@ -92,7 +92,7 @@ func (k Kind) Read(path string, read func(tx *bbolt.Tx) error) error {
 	return nil
 }
 
-// walk reads every page; bbolt reports one that is not what its parent says it is.
+// walk reads every page; bbolt reports a page that differs from its parent's entry.
 func (k Kind) walk(tx *bbolt.Tx) (err error) {
 	for fault := range tx.Check() {
 		err = errors.Join(err, fault)

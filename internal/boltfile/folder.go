@@ -8,8 +8,8 @@ import (
 	"path/filepath"
 )
 
-// makeFolder makes a folder and those that it is in, as far as they are not there. Each is on the disk under its name when
-// it returns: who writes to a file there relies on finding it after a power failure.
+// makeFolder makes a folder and its missing parents. Each is on the disk under its name when
+// it returns: the writer of a file there relies on finding it after a power failure.
 func makeFolder(dir string) error {
 	if _, err := os.Stat(dir); !errors.Is(err, fs.ErrNotExist) {
 		return err

@@ -1,5 +1,5 @@
-// Package boottime reads the clock that all processes of a node share and that nobody sets: CLOCK_BOOTTIME (clock_gettime(2),
-// Linux 2.6.39). It goes on while the machine sleeps, and begins anew with each boot.
+// Package boottime reads the clock that all processes of a node share and that cannot be set: CLOCK_BOOTTIME (clock_gettime(2),
+// Linux 2.6.39). It goes on while the machine sleeps, and starts from zero with each boot.
 package boottime
 
 import (

@@ -32,7 +32,7 @@ const (
 	echo6Request, echo6Reply = 128, 129
 )
 
-// headerLength is that of struct nlmsghdr and struct nfgenmsg, and attributeLength that of struct nlattr.
+// headerLength is the size of struct nlmsghdr and struct nfgenmsg, and attributeLength the size of struct nlattr.
 const (
 	headerLength    = unix.NLMSG_HDRLEN + 4
 	attributeLength = unix.NLA_HDRLEN

@@ -26,7 +26,7 @@ type entry struct {
 	path string
 }
 
-// Drain calls remove with all records, the one that began first before the others, and drops each whose error is nil;
+// Drain calls remove with all records, the oldest first, and drops each whose error is nil;
 // another stays for the next time. Without records it is not called. No record is written meanwhile. A file that is no
 // record is renamed to "*.bad" and reported, never dropped. done counts the records that are gone. A folder that is not there
 // is empty.
@@ -66,7 +66,7 @@ func removeAll(entries []entry, remove func([]Record) []error) []error {
 	return remove(records)
 }
 
-// scan reads every record and cleans the folder: no writer is alive, so a temporary file is nobody's.
+// scan reads every record and cleans the folder: no writer is alive, so a temporary file has no owner.
 func scan(dir string) (entries []entry, err error) {
 	files, err := os.ReadDir(dir)
 	errs := []error{err}

@@ -7,8 +7,8 @@ import (
 	"strings"
 )
 
-// Look returns the paths of the records that wait, and of those that were set aside as unreadable. It takes no lock, so
-// it may miss what is being written. A folder that is not there is empty.
+// Look returns the paths of the waiting records, and of records that were set aside as unreadable. It takes no lock, so
+// it may miss a record that is being written. A folder that is not there is empty.
 func Look(dir string) (waiting, unreadable []string, err error) {
 	files, err := os.ReadDir(dir)
 	if errors.Is(err, os.ErrNotExist) {

@@ -15,7 +15,7 @@ type Record struct {
 	Network     string `json:"network,omitempty"` // name of the CNI network configuration
 	Began       int64  `json:"began"`             // when the DEL began, in nanoseconds of CLOCK_BOOTTIME
 	Boot        string `json:"boot,omitempty"`    // of which boot that is, as internal/boottime.ID; "" when it is not known
-	// These are of an attachment whose addresses another IPAM plugin gave: what that plugin is called with.
+	// These are of an attachment whose addresses another IPAM plugin gave: the input of that plugin.
 	IPAM   string `json:"ipam,omitempty"`   // its type
 	Config string `json:"config,omitempty"` // the network configuration
 	Args   string `json:"args,omitempty"`   // CNI_ARGS

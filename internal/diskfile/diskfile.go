@@ -30,7 +30,7 @@ func Replace(path string, text []byte) error {
 	return SyncDir(filepath.Dir(path))
 }
 
-// SyncDir has the names in a folder be on the disk.
+// SyncDir syncs the names in a folder to the disk.
 func SyncDir(path string) error {
 	dir, err := os.Open(path)
 	if err != nil {

@@ -13,8 +13,8 @@ type Kind string
 // The kinds there are. Values are part of the API: append, never rename.
 const (
 	Invalid     Kind = "invalid"     // the caller asked for something that can never work
-	NotFound    Kind = "not-found"   // what the caller named is not there
-	Conflict    Kind = "conflict"    // it is there, and belongs to somebody else
+	NotFound    Kind = "not-found"   // the named object is not there
+	Conflict    Kind = "conflict"    // it is there, and has another owner
 	Exhausted   Kind = "exhausted"   // there is no more of it
 	Unavailable Kind = "unavailable" // it may work in a while
 	Deadline    Kind = "deadline"    // the caller's time ran out, or the caller left

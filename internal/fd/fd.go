@@ -9,7 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Duplicate returns a copy of the descriptor, which a child process does not get. Name is that of the file, for errors.
+// Duplicate returns a copy of the descriptor, which a child process does not get. Name is the file's, for errors.
 func Duplicate(of syscall.Conn, name string) (copied *os.File, err error) {
 	raw, err := of.SyscallConn()
 	if err != nil {

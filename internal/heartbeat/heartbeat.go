@@ -1,4 +1,4 @@
-// Package heartbeat is a file by which the CNI plugin knows, without an agent, that one was there lately.
+// Package heartbeat is a file that tells the CNI plugin, without an agent, that an agent was there lately.
 package heartbeat
 
 import (
@@ -16,13 +16,13 @@ import (
 // Fresh is how old a heartbeat may be: as long as an agent may be away while STATUS succeeds.
 const Fresh = 5 * time.Minute
 
-// fileName is that of the file in the agent's state directory: "BOOT-ID NANOSECONDS", the latter of CLOCK_BOOTTIME.
+// fileName is the name of the file in the agent's state directory: "BOOT-ID NANOSECONDS", the latter of CLOCK_BOOTTIME.
 const fileName = "heartbeat"
 
 // ErrStale is returned when no agent has beaten in this boot, or not for [Fresh].
 var ErrStale = errors.New("no porin-agent has run on this node for 5 minutes")
 
-// Beat writes the file, in place of the one that is there.
+// Beat writes the file, in place of an existing one.
 func Beat(stateDir string) error {
 	boot, err := boottime.ID()
 	if err != nil {

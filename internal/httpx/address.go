@@ -24,7 +24,7 @@ func CheckAddress(flag, address, example string) error {
 	return nil
 }
 
-// Listen listens on the address of a flag. what is served there, for the error: "metrics".
+// Listen listens on the address of a flag. what names the service, for the error: "metrics".
 func Listen(ctx context.Context, what, flag, address string) (net.Listener, error) {
 	listener, err := new(net.ListenConfig).Listen(ctx, "tcp", address)
 	if errors.Is(err, unix.EADDRINUSE) {

@@ -37,7 +37,7 @@ func JSON(w http.ResponseWriter, status int, body any) error {
 	if err != nil {
 		return fmt.Errorf("encode answer: %w", err)
 	}
-	_ = send(w, status, buf) // the caller may be gone; there is nobody left to tell
+	_ = send(w, status, buf) // the caller may be gone
 	return nil
 }
 

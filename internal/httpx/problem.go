@@ -25,7 +25,7 @@ func WriteStatusProblem(w http.ResponseWriter, status int, kind fault.Kind, err 
 	}
 	w.Header().Set("Content-Type", "application/problem+json")
 	w.WriteHeader(status)
-	_ = json.NewEncoder(w).Encode(v1.Problem{ // the caller may be gone; there is nobody left to tell
+	_ = json.NewEncoder(w).Encode(v1.Problem{ // the caller may be gone
 		Title: http.StatusText(status), Status: status, Code: string(kind), Detail: detail,
 	})
 }

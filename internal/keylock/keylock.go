@@ -13,9 +13,9 @@ type Locks[K comparable] struct {
 	locks map[K]*lock
 }
 
-// lock is there while somebody holds it, or waits for it.
+// lock exists while a caller holds it, or waits for it.
 type lock struct {
-	held  chan struct{} // full while somebody holds it
+	held  chan struct{} // full while it is held
 	users int
 }
 

@@ -1,4 +1,4 @@
-// Package labels has the one rule for labels of nodes and pods, and for what selects them. It is that of Kubernetes, so
+// Package labels has the one rule for labels of nodes and pods, and for their selectors. It is Kubernetes' rule, so
 // that a selector means the same everywhere.
 package labels
 

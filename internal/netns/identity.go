@@ -55,7 +55,7 @@ func Cookie(fd int) (cookie uint64, err error) {
 // OwnCookie identifies the network namespace of the process.
 var OwnCookie = sync.OnceValues(cookieHere)
 
-// cookieHere is that of the calling thread's namespace.
+// cookieHere is the cookie of the calling thread's namespace.
 func cookieHere() (uint64, error) {
 	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {

@@ -44,7 +44,7 @@ func startIn(t *testing.T, ns *testutil.Namespace) {
 	})
 }
 
-// What the agent may not look at could be a pod, also when it is not listed (hidepid).
+// A thread that the agent may not look at could be a pod's, also when it is not listed (hidepid).
 func TestInUseWithoutPermission(t *testing.T) {
 	testutil.Root(t)
 	failed := make(chan error)

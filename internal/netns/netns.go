@@ -15,7 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// In runs f in the network namespace that fd is a file descriptor of, in a goroutine on a thread that nobody else uses
+// In runs f in the network namespace that fd is a file descriptor of, in a goroutine on a thread without other users
 // meanwhile, and returns when f has. Sockets that f opens, and /proc/sys/net as f sees it, belong to that namespace; goroutines
 // that f starts do not. f must not panic.
 //

@@ -5,5 +5,5 @@
 //
 // A [Table] has chains and rules that never change, and sets and maps whose elements do. An [Owner] remembers what the
 // table has, and the generation of the ruleset, which the kernel raises with each transaction of any program. It reads
-// the table again only when somebody else has changed the ruleset meanwhile.
+// the table again only when another program has changed the ruleset meanwhile.
 package nft

@@ -21,7 +21,7 @@ type Element struct {
 	Value string
 }
 
-// Elements are those of one set, by their keys.
+// Elements are the elements of one set, by their keys.
 type Elements map[string]Element
 
 // State has the elements of a table's sets. A set that is not in it is empty; a nil State stands for no table.

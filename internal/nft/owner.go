@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// errChanged is returned when somebody else has changed the ruleset meanwhile.
+// errChanged is returned when another program has changed the ruleset meanwhile.
 var errChanged = errors.New("the ruleset changes all the time")
 
 // timeout is for all exchanges of one call: the kernel never answers some requests that it does not understand.
@@ -95,7 +95,7 @@ func (o *Owner) Apply(want State) error {
 	return err
 }
 
-// forgetNoTable has the next Apply look whether somebody else has made a table.
+// forgetNoTable makes the next Apply look for a table of another program.
 func (o *Owner) forgetNoTable() {
 	o.mu.Lock()
 	defer o.mu.Unlock()

@@ -22,7 +22,7 @@ func (r Rule) With(exprs ...expr.Any) Rule {
 	return r
 }
 
-// Register is one of the 32-bit registers by which expressions pass values. A value takes as many as it is long.
+// Register is a 32-bit register that expressions pass values in. A value takes as many as it is long.
 func Register(word uint32) uint32 { return unix.NFT_REG32_00 + word }
 
 // Meta loads what the kernel knows of the packet.

@@ -67,7 +67,7 @@ func (c Chain) nft(table *nftables.Table) *nftables.Chain {
 // ruleComment is NFTNL_UDATA_RULE_COMMENT of libnftnl: nft list shows the text.
 const ruleComment userdata.Type = 0
 
-// userData marks a rule as ours: its comment, with a digest of what it does. A rule that somebody has changed, or an
+// userData marks a rule as ours: its comment, with a digest of its expressions. A rule that another program has changed, or an
 // older version has made, has another one.
 func (r Rule) userData() []byte {
 	digest := sha256.New()

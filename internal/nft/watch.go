@@ -28,7 +28,7 @@ func (o *Owner) Watch(ctx context.Context) (_ <-chan struct{}, err error) {
 	if err != nil {
 		return nil, fmt.Errorf("watch the nftables ruleset: %w", err)
 	}
-	o.forgetNoTable() // what was changed before was not told
+	o.forgetNoTable() // earlier changes were not notified
 	changes := make(chan struct{}, 1)
 	go func() {
 		defer close(changes)

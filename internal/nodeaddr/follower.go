@@ -24,7 +24,7 @@ type Follower struct {
 	end      context.CancelFunc
 }
 
-// NewFollower returns a Follower that is not started; name is that of its task. update is called with all addresses of
+// NewFollower returns a Follower that is not started; name is its task's. update is called with all addresses of
 // the source, one call at a time: at the start, and when an address for which relevant is true comes or goes.
 func NewFollower(name string, source Source, relevant func(netip.Addr) bool, update func(map[netip.Addr]string), log *slog.Logger) *Follower {
 	f := &Follower{source: source, relevant: relevant, update: update, log: log}

@@ -13,7 +13,7 @@ import (
 )
 
 // Source has the addresses of the interfaces of the node. Left out are link-local ones of IPv6, as every interface has one, and the
-// IPv4 dummy address (RFC 7600), which interfaces have that nobody sends to, such as the proxy's.
+// IPv4 dummy address (RFC 7600), which interfaces without senders have, such as the proxy's.
 type Source interface {
 	// List returns all of them, each with the name of an interface that has it.
 	List() (map[netip.Addr]string, error)
@@ -31,7 +31,7 @@ func NewKernel() Source { return kernel{} }
 // List implements [Source].
 func (kernel) List() (map[netip.Addr]string, error) {
 	addrs, err := nl.Dump(func() ([]netlink.Addr, error) { return netlink.AddrList(nil, netlink.FAMILY_ALL) })
-	if err != nil && !errors.Is(err, netlink.ErrDumpInterrupted) { // interrupted by a change, of which Watch notifies: then List is called again
+	if err != nil && !errors.Is(err, netlink.ErrDumpInterrupted) { // interrupted by a change. Watch notifies of it: then List is called again
 		return nil, fmt.Errorf("list the addresses of the node: %w", err)
 	}
 	links, err := nl.Dump(netlink.LinkList)

@@ -107,7 +107,7 @@ func (c *Conn) receive() ([]byte, error) {
 	}
 }
 
-// take reads one datagram. It is done with the acknowledgement. What answers another request (one that was given up) is
+// take reads one datagram. It is done with the acknowledgement. An answer to an abandoned request is
 // skipped.
 func (r Request) take(datagram []byte, seq uint32) (done bool, err error) {
 	for len(datagram) > 0 {

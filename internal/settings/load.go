@@ -18,7 +18,7 @@ import (
 const envPrefix = "PORIN_"
 
 // Load fills the flags that the command line did not set: from the environment, else from the YAML file of --config.
-// A source that has a value replaces that of the next one as a whole, a list too; an environment variable that is empty
+// A source that has a value replaces the next source's as a whole, a list too; an environment variable that is empty
 // is an empty value. It reports every fault at once. getenv is os.LookupEnv. The set has the program's name.
 func Load(fs *pflag.FlagSet, file string, getenv func(string) (string, bool)) error {
 	values, err := readFile(file)
@@ -80,7 +80,7 @@ func setText(fs *pflag.FlagSet, f *pflag.Flag, text string) error {
 
 func isMap(f *pflag.Flag) bool { return f.Value.Type() == "stringToString" }
 
-// setNode gives a flag a scalar as it is written, a flag that is a list a list of scalars, and one that is a map a map of
+// setNode gives a flag a scalar as it is written, a list flag a list of scalars, and a map flag a map of
 // scalars.
 func setNode(f *pflag.Flag, node yaml.Node) error {
 	switch list, isList := f.Value.(pflag.SliceValue); {

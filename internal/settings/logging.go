@@ -23,7 +23,7 @@ func (l *Logging) Flags(fs *pflag.FlagSet) {
 	fs.StringVar(&l.Format, "log-format", l.Format, "text or json")
 }
 
-// Logger returns one that writes to w, or what is wrong with the settings.
+// Logger returns a logger that writes to w, or an error about the settings.
 func (l Logging) Logger(w *os.File) (*slog.Logger, error) {
 	var level slog.Level
 	if err := level.UnmarshalText([]byte(l.Level)); err != nil {

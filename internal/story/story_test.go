@@ -38,7 +38,7 @@ func TestCommandsHideBuiltins(t *testing.T) {
 	}
 }
 
-// quiet runs scripts of which only what they call matters.
+// quiet runs scripts whose output does not matter.
 type quiet struct{ *testing.T }
 
 func (q quiet) Parallel()                          {}

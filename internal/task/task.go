@@ -1,8 +1,8 @@
 // Package task runs the loops that live as long as the agent.
 //
 // A task is either a round that is run again and again ([Every]), or a function that waits by itself ([Forever]). Each
-// has a name, by which it is listed with what became of its last round; a round can be told to run now. A task that
-// ends by itself stops the agent: a cell that has lost its loop is not a healthy one.
+// has a name, under which it is listed with the result of its last round; a round can be told to run now. A task that
+// ends by itself stops the agent: a cell that has lost its loop is not healthy.
 package task
 
 import (
@@ -18,7 +18,7 @@ import (
 type Round struct {
 	// Name is unique in the agent: the cell, a hyphen, and what the task does, as in "doctor-examine".
 	Name string
-	// Run is one round. What it returns is the task's last error, and logged when it is another than before.
+	// Run is one round. Its result is the task's last error, and logged when it differs from the previous one.
 	Run func(ctx context.Context) error
 	// Interval is the time between the end of a round and the next one; 0 leaves the task to [Task.Trigger].
 	Interval time.Duration
@@ -35,7 +35,7 @@ type Status struct {
 	Failures int           // of the last rounds, in a row
 	LastRun  time.Time     // when the last round ended; zero before the first
 	Duration time.Duration // of the last round
-	Next     time.Time     // when the next round is due; zero when nobody knows
+	Next     time.Time     // when the next round is due; zero when it is not known
 	Err      error         // of the last round
 }
 
@@ -62,7 +62,7 @@ func Every(log *slog.Logger, round Round) *Task {
 	return t
 }
 
-// Forever returns a task that runs until its context ends. What it returns before is a failure, nil too.
+// Forever returns a task that runs until its context ends. An earlier return is a failure, also with nil.
 func Forever(log *slog.Logger, name string, run func(ctx context.Context) error) *Task {
 	t := newTask(log, name)
 	t.run = run
@@ -139,7 +139,7 @@ func (t *Task) Ended() <-chan struct{} { return t.ended }
 // Failed gets why the task has ended by itself, once. It is never closed.
 func (t *Task) Failed() <-chan error { return t.failed }
 
-// Trigger asks for a round now, or right after the one that runs. It does not block. A task that was made with
+// Trigger asks for a round now, or right after the running one. It does not block. A task that was made with
 // [Forever] has none.
 func (t *Task) Trigger() {
 	select {

@@ -13,7 +13,7 @@ import (
 // envBinaries names a folder that has the binaries already.
 const envBinaries = "PORIN_BIN_DIR"
 
-// Build returns the folder with porin-agent, porin-cni and porin: the one that PORIN_BIN_DIR names, or the one that
+// Build returns the folder with porin-agent, porin-cni and porin: PORIN_BIN_DIR's, or the one that
 // [Binaries] filled, or else a fresh one, once for each test that asks.
 func Build(t testing.TB) string {
 	t.Helper()

@@ -29,7 +29,7 @@ type Fabric struct {
 	nodes int
 }
 
-// Of a LAN: the fabric's own addresses, by which its nodes reach the world.
+// Of a LAN: the fabric's own addresses, which lead its nodes to the world.
 var (
 	lanIPv4 = netip.MustParsePrefix("192.0.2.254/24")
 	lanIPv6 = netip.MustParsePrefix("2001:db8::fe/64")

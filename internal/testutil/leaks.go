@@ -37,7 +37,7 @@ func ThreadsAway(t testing.TB) (away int) {
 	return away
 }
 
-// NoThreadsAway waits for threads that are about to end, such as the one that made the namespace of the test.
+// NoThreadsAway waits for threads that are about to end, such as the maker of the test's namespace.
 func NoThreadsAway(t testing.TB) {
 	t.Helper()
 	Eventually(t, func() error {

@@ -43,13 +43,13 @@ func dump[T any](n *Namespace, list func(*netlink.Handle) ([]T, error)) ([]T, er
 // Links lists the interfaces.
 func (n *Namespace) Links() ([]netlink.Link, error) { return dump(n, (*netlink.Handle).LinkList) }
 
-// Addrs lists the addresses of the interface, of both families; 0 for those of all interfaces.
+// Addrs lists the addresses of the interface, of both families; 0 for all interfaces.
 func (n *Namespace) Addrs(link int) ([]netlink.Addr, error) { return dump(n, addrsOf(link)) }
 
 // Routes lists the unicast routes of the main table by the interface, of both families; 0 for those by all interfaces.
 func (n *Namespace) Routes(link int) ([]netlink.Route, error) { return dump(n, routesOf(link)) }
 
-// PermanentNeighbours lists the permanent neighbour entries of the interface, of both families; 0 for those of all
+// PermanentNeighbours lists the permanent neighbour entries of the interface, of both families; 0 for all
 // interfaces.
 func (n *Namespace) PermanentNeighbours(link int) ([]netlink.Neigh, error) {
 	return dump(n, permanentNeighboursOf(link))
@@ -65,7 +65,7 @@ func (n *Namespace) Filters(link int, side uint32) ([]netlink.Filter, error) {
 	return filters, err
 }
 
-// Qdiscs lists those of the interface.
+// Qdiscs lists the interface's qdiscs.
 func (n *Namespace) Qdiscs(link int) ([]netlink.Qdisc, error) {
 	return dump(n, func(h *netlink.Handle) ([]netlink.Qdisc, error) { return h.QdiscList(LinkAt(link)) })
 }

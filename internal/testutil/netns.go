@@ -64,8 +64,8 @@ func (n *Namespace) File() *os.File { return n.file }
 // Do runs f in the namespace, on a thread of its own. Goroutines that f starts are not in it; sockets that f opens are.
 func (n *Namespace) Do(f func() error) error { return netns.In(n.FD(), f) }
 
-// Close lets go of the namespace and leaves an ordinary empty file at its path, as runtimes do for a moment before
-// they remove it. The namespace ends when nobody else holds it. Twice is fine.
+// Close closes the namespace and leaves an ordinary empty file at its path, as runtimes do for a moment before
+// they remove it. The namespace ends with its last holder. Twice is fine.
 func (n *Namespace) Close() {
 	n.close.Do(func() {
 		n.mu.Lock()

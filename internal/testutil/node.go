@@ -90,7 +90,7 @@ func NewContainer(t testing.TB) *Container {
 	return &Container{Namespace: NetNS(t), ID: NewContainerID(), IfName: "eth0"}
 }
 
-// NewContainerID returns one that nobody has had before, in the form that runtimes use.
+// NewContainerID returns an unused one, in the form that runtimes use.
 func NewContainerID() string {
 	var id [32]byte
 	_, _ = rand.Read(id[:]) // never fails

@@ -35,7 +35,7 @@ func (n *Namespace) Dial(to netip.AddrPort, timeout time.Duration) (conn net.Con
 	return conn, err
 }
 
-// Echo serves TCP in the namespace, on the address and a free port, which it returns: what comes in goes back. It
+// Echo serves TCP in the namespace, on the address and a free port, which it returns: it sends all input back. It
 // ends with the test.
 func (n *Namespace) Echo(t testing.TB, addr netip.Addr) netip.AddrPort {
 	t.Helper()

@@ -1,13 +1,13 @@
-// Package watchable has values of which others want to know the latest state, and when there is a new one.
+// Package watchable has values whose readers want the latest state, and notice of a new one.
 package watchable
 
 import "sync"
 
-// Value is one value. The zero Value has the zero T. Who gets a value must not change what it points to.
+// Value is one value. The zero Value has the zero T. Its readers must not change its target.
 type Value[T any] struct {
 	mu      sync.Mutex // guards the fields below
 	value   T
-	changed chan struct{} // closed by the next Set; nil until somebody asks
+	changed chan struct{} // closed by the next Set; nil until a reader asks
 }
 
 // Get returns the value, and a channel that is closed when there is another one.
@@ -20,7 +20,7 @@ func (v *Value[T]) Get() (T, <-chan struct{}) {
 	return v.value, v.changed
 }
 
-// Set has everybody who waits know of another value.
+// Set sets the value, and wakes all waiting readers.
 func (v *Value[T]) Set(value T) {
 	v.mu.Lock()
 	defer v.mu.Unlock()

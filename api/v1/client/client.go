@@ -3,8 +3,8 @@
 //	c := client.New(v1.DefaultSocket)
 //	endpoints, err := c.Endpoints(ctx, "")
 //
-// A failure that the agent reports is a [*v1.Problem] in the error's chain; one that nobody answered is
-// [ErrUnreachable]. The deadline of a call's context travels with it, and the agent has undone what it did by then.
+// A failure that the agent reports is a [*v1.Problem] in the error's chain; a call without an answer is
+// [ErrUnreachable]. The deadline of a call's context travels with it; by then the agent has undone its work.
 package client
 
 import (
@@ -49,7 +49,7 @@ func (c *Client) Status(ctx context.Context) (v1.Status, error) {
 	return call[v1.Status](ctx, c, http.MethodGet, "/v1/status", nil)
 }
 
-// Endpoints lists the endpoints of a CNI network by ascending ID; those of all networks when network is "".
+// Endpoints lists the endpoints of a CNI network by ascending ID; of all networks when network is "".
 func (c *Client) Endpoints(ctx context.Context, network string) ([]v1.Endpoint, error) {
 	return call[[]v1.Endpoint](ctx, c, http.MethodGet, withQuery("/v1/endpoint", "network", network), nil)
 }
@@ -71,7 +71,7 @@ func (c *Client) UpdateEndpoint(ctx context.Context, ref string, patch v1.Endpoi
 	return call[v1.Endpoint](ctx, c, http.MethodPatch, endpointPath(ref), patch)
 }
 
-// DeleteEndpoint deletes one endpoint by a reference, as for [Client.Endpoint]. An attachment that nobody knows is a
+// DeleteEndpoint deletes one endpoint by a reference, as for [Client.Endpoint]. An unknown attachment is a
 // success with none deleted; any other reference is a problem then.
 func (c *Client) DeleteEndpoint(ctx context.Context, ref string) (v1.DeleteResult, error) {
 	return call[v1.DeleteResult](ctx, c, http.MethodDelete, endpointPath(ref), nil)
@@ -83,7 +83,7 @@ func (c *Client) ForceDeleteEndpoint(ctx context.Context, ref string) (v1.Delete
 	return call[v1.DeleteResult](ctx, c, http.MethodDelete, endpointPath(ref)+"?force=true", nil)
 }
 
-// DeleteContainer deletes every endpoint of a container. One that nobody knows is a success with none deleted.
+// DeleteContainer deletes every endpoint of a container. An unknown one is a success with none deleted.
 func (c *Client) DeleteContainer(ctx context.Context, request v1.DeleteRequest) (v1.DeleteResult, error) {
 	return call[v1.DeleteResult](ctx, c, http.MethodDelete, "/v1/endpoint", request)
 }

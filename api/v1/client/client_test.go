@@ -194,7 +194,7 @@ func TestUnreachableAgentDies(t *testing.T) {
 // forbiddenSocket names, to the child of a test, a socket that it may not use.
 const forbiddenSocket = "CLIENT_TEST_FORBIDDEN_SOCKET"
 
-// TestSocketPermissionDenied asks as nobody, for root may use every socket.
+// TestSocketPermissionDenied asks as the user 65534, for root may use every socket.
 func TestSocketPermissionDenied(t *testing.T) {
 	if socket := os.Getenv(forbiddenSocket); socket != "" {
 		_, err := client.New(socket).Status(t.Context())

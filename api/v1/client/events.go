@@ -39,7 +39,7 @@ func setStream(query url.Values, since uint64, follow bool) {
 	}
 }
 
-// lines reads a stream of lines. what is what they are.
+// lines reads a stream of lines. what names their kind.
 func lines[T any](ctx context.Context, c *Client, path, what string) iter.Seq2[T, error] {
 	return func(yield func(T, error) bool) {
 		var none T

@@ -10,13 +10,13 @@ import (
 	v1 "porin.dev/porin/api/v1"
 )
 
-// FlowOptions says which flows to read. What is not set leaves none out.
+// FlowOptions says which flows to read. An unset field leaves none out.
 type FlowOptions struct {
 	// Since is the Seq of the last flow that the caller has; 0 begins with the oldest that the agent keeps.
 	Since uint64
 	// Follow goes on with what happens, until ctx ends or the agent stops.
 	Follow bool
-	// Last begins with so many of those that there are.
+	// Last begins with so many of the kept flows.
 	Last int
 	// Pod is NAMESPACE/NAME of one end.
 	Pod               string

@@ -28,7 +28,7 @@ func (c *Client) PutPool(ctx context.Context, pool v1.PoolSpec) (v1.PoolSpec, er
 	return call[v1.PoolSpec](ctx, c, http.MethodPut, poolPath(pool.Name), pool)
 }
 
-// DeletePool deletes a pool of which nothing is in use.
+// DeletePool deletes a pool that is not in use.
 func (c *Client) DeletePool(ctx context.Context, name string) error {
 	response, err := c.do(ctx, http.MethodDelete, poolPath(name), nil)
 	if err != nil {

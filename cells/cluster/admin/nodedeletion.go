@@ -70,7 +70,7 @@ func (d *nodeDeletion) run(ctx context.Context) (err error) {
 	if err := errors.Join(d.removePublished(ctx), d.backend.Sessions.Delete(ctx, d.id)); err != nil {
 		return err
 	}
-	return d.backend.Nodes.Delete(ctx, n) // not one that a restore has brought back since
+	return d.backend.Nodes.Delete(ctx, n) // not a record that a restore has brought back since
 }
 
 // info is the record of the cluster, the zero one when there is none: then no node has claims.
@@ -112,7 +112,7 @@ func (d *nodeDeletion) checkUnused(ctx context.Context) error {
 	return nil
 }
 
-// delay is RecordDelay, or the longest quarantine of the pools of which the node has blocks.
+// delay is RecordDelay, or the longest quarantine of the pools that the node's blocks are from.
 func (d *nodeDeletion) delay(ctx context.Context) (longest time.Duration, err error) {
 	if d.recordDelay >= 0 {
 		return d.recordDelay, nil
@@ -214,7 +214,7 @@ func (d *nodeDeletion) deleteOrphans(ctx context.Context) error {
 // isPublished reports whether other nodes know the node's network.
 func (d *nodeDeletion) isPublished(ctx context.Context) (bool, error) {
 	for n, err := range d.backend.Networks.All(ctx) {
-		if n.Node == d.id { // also one that cannot be read
+		if n.Node == d.id { // also an unreadable record
 			return true, nil
 		}
 		if err != nil && !errors.Is(err, cluster.ErrUnreadable) {
@@ -224,7 +224,7 @@ func (d *nodeDeletion) isPublished(ctx context.Context) (bool, error) {
 	return false, nil
 }
 
-// removePublished deletes what other nodes know of the node. It comes after recordRemoved: what an agent writes afterwards counts for nothing.
+// removePublished deletes the node's published records. It comes after recordRemoved: later writes of an agent count for nothing.
 func (d *nodeDeletion) removePublished(ctx context.Context) error {
 	return errors.Join(
 		removeAll(ctx, d.backend.Endpoints, func(g cluster.EndpointGroup) bool { return g.Node == d.id }),
@@ -258,7 +258,7 @@ func (d *nodeDeletion) deleteBlocks(ctx context.Context) error {
 	return d.remove(ctx, blocks)
 }
 
-// blocks lists the blocks of the node. It leaves out one that cannot be read: no node claims it either.
+// blocks lists the blocks of the node. It leaves out unreadable ones: no node claims them either.
 func (d *nodeDeletion) blocks(ctx context.Context) (blocks []cluster.Block, err error) {
 	for b, err := range cluster.Readable(d.backend.Blocks.All(ctx, cluster.BlockFilter{Owner: d.id})) {
 		if err != nil {

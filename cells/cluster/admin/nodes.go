@@ -115,7 +115,7 @@ func sortNodes(list []NodeStatus) {
 	slices.SortFunc(list, func(a, b NodeStatus) int { return strings.Compare(a.Node.ID.String(), b.Node.ID.String()) })
 }
 
-// Find returns the incarnation with the key, or the only one of the name when the key is "". Of one that has blocks and
+// Find returns the incarnation with the key, or the only one of the name when the key is "". For a node that has blocks and
 // no record it returns the ID alone.
 func (a *Nodes) Find(ctx context.Context, name, key string) (found cluster.Node, err error) {
 	var keys []string
@@ -154,7 +154,7 @@ func (a *Nodes) findOwner(ctx context.Context, name, key string) (found cluster.
 			found, keys = b.Owner, append(keys, b.Owner.Key)
 		}
 	}
-	for n, err := range a.backend.Networks.All(ctx) { // also those that cannot be read
+	for n, err := range a.backend.Networks.All(ctx) { // also unreadable ones
 		if err != nil && !errors.Is(err, cluster.ErrUnreadable) {
 			return found, nil, fmt.Errorf("list the networks of nodes: %w", err)
 		}

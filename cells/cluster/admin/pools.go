@@ -26,9 +26,9 @@ var (
 // Pools creates, changes and deletes pools.
 //
 // No two pools have an address in common, whoever makes them at the same time: addresses that are new in a pool are
-// first written as pending; then all pools and blocks are listed, and only when nobody else has or wants any of them do
-// they become the pool's. Before a new pool is written they are listed, too, so that one that overlaps is not seen by
-// anybody.
+// first written as pending; then all pools and blocks are listed, and only when no other pool has or wants any of them do
+// they become the pool's. Before a new pool is written they are listed, too, so that an overlapping one is not seen by
+// any node.
 type Pools struct{ backend cluster.Backend }
 
 // NewPools returns who administers the pools of a cluster.
@@ -37,7 +37,7 @@ func NewPools(b cluster.Backend) *Pools { return &Pools{b} }
 // PoolUnreadable is the state of a pool in a list whose record cannot be read.
 const PoolUnreadable cluster.PoolState = "unreadable"
 
-// List returns all pools by name. Of one that is [PoolUnreadable] there is no more than that.
+// List returns all pools by name. A [PoolUnreadable] one has no more than that.
 func (a *Pools) List(ctx context.Context) (list []cluster.Pool, err error) {
 	for p, err := range a.backend.Pools.All(ctx) {
 		if errors.Is(err, cluster.ErrUnreadable) {
@@ -72,11 +72,11 @@ func (a *Pools) Get(ctx context.Context, name string) (cluster.Pool, error) {
 	return p, err
 }
 
-// putTries bounds how often a change without a version begins again because somebody else was quicker.
+// putTries bounds how often a change without a version begins again because another change was quicker.
 const putTries = 20
 
-// Put creates the pool, or changes the one of its name. With a Version it changes only the pool that was read, or
-// returns [ErrChanged]. The size of blocks cannot be changed: one that is not set stays, and in a new pool gets the
+// Put creates the pool, or changes the pool of its name. With a Version it changes only the pool that was read, or
+// returns [ErrChanged]. The size of blocks cannot be changed: a size that is not set stays, and in a new pool gets the
 // default.
 func (a *Pools) Put(ctx context.Context, p cluster.Pool) (cluster.Pool, error) {
 	got, err := a.put(ctx, p)
@@ -126,7 +126,7 @@ func (a *Pools) put(ctx context.Context, p cluster.Pool) (cluster.Pool, error) {
 	return a.accept(ctx, p, was)
 }
 
-// undeleted is the state of the pool when nobody deletes it.
+// undeleted is the state of the pool when it is not being deleted.
 func undeleted(p cluster.Pool) cluster.PoolState {
 	switch {
 	case p.State != cluster.PoolDeleting:
@@ -193,13 +193,13 @@ func (a *Pools) lostUID(ctx context.Context, p cluster.Pool) (uid string, err er
 	return uid, nil
 }
 
-// Resume completes the creation of a pool that somebody has begun.
+// Resume completes the begun creation of a pool.
 func (a *Pools) Resume(ctx context.Context, p cluster.Pool) (cluster.Pool, error) {
 	return a.accept(ctx, p, p)
 }
 
-// accept gives a pool its pending prefixes, or makes it what it was before them and says whose they are. A pool that
-// has no others is deleted then. When that cannot be found out, a new pool stays pending until somebody puts it again.
+// accept gives a pool its pending prefixes, or restores its previous state and says whose they are. A pool that
+// has no others is deleted then. When that cannot be found out, a new pool stays pending until it is put again.
 func (a *Pools) accept(ctx context.Context, p, was cluster.Pool) (cluster.Pool, error) {
 	if len(p.Pending) == 0 {
 		return p, nil

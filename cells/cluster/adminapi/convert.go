@@ -34,7 +34,7 @@ func (s Routes) specs(ctx context.Context, pools []cluster.Pool) []v1.PoolSpec {
 	return specs
 }
 
-// warn says of which pools not every node of the cluster can have a block. Which labels nodes have is not in the store,
+// warn names pools of which not every node of the cluster can have a block. Nodes' labels are not in the store,
 // so a pool with a node selector is left out. When the nodes cannot be listed there is no warning.
 func (s Routes) warn(ctx context.Context, pools []cluster.Pool, specs []v1.PoolSpec) {
 	names := map[string]bool{} // a machine that was replaced is another incarnation of one name

@@ -43,7 +43,7 @@ func (s NodeRoutes) listNodes(w http.ResponseWriter, r *http.Request) error {
 	return httpx.JSON(w, http.StatusOK, list)
 }
 
-// node is the one that a request names.
+// node is the node that a request names.
 func (s NodeRoutes) node(r *http.Request, key string) (cluster.Node, error) {
 	name, err := httpx.Param(r, "name")
 	if err != nil {

@@ -58,8 +58,8 @@ func (n *Network) Heal() {
 	}
 }
 
-// Pause stops the process in the middle of what it is doing, until Resume: no call begins, and answers that were sent,
-// and what watches tell, reach nobody. The store goes on.
+// Pause stops the process in the middle of its work, until Resume: no call begins, and answers that were sent,
+// and watch events, reach no reader. The store goes on.
 func (n *Network) Pause() {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -153,7 +153,7 @@ func (n *Network) do(ctx context.Context, _ string, call func(context.Context) e
 		})
 		return fmt.Errorf("%w: no answer in time", cluster.ErrUnavailable)
 	}
-	time.Sleep(wait) // what a network takes
+	time.Sleep(wait) // the delay of a network
 	err := call(ctx)
 	if lost || n.healed() != nil {
 		return fmt.Errorf("%w: the answer is lost", cluster.ErrUnavailable)

@@ -63,14 +63,14 @@ func (s *Strict) Backend() cluster.Backend {
 	}
 }
 
-// Writes counts the changes of records so far, and Lists the lists that somebody began.
+// Writes counts the changes of records so far, and Lists the lists that were begun.
 func (s *Strict) Writes() uint64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.writes
 }
 
-// Lists counts the lists that somebody began.
+// Lists counts the lists that were begun.
 func (s *Strict) Lists() uint64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -102,7 +102,7 @@ func (s *Strict) Backup() Backup {
 // Restore makes the store what it was at the backup, as a restored etcd is: revisions are given a second time. All watches break.
 func (s *Strict) Restore(b Backup) { s.restore(b, b.revision) }
 
-// RestoreAhead is Restore with revisions that nobody has seen yet: the position of the store does not tell that it was
+// RestoreAhead is Restore with revisions that no client has seen yet: the position of the store does not tell that it was
 // rolled back.
 func (s *Strict) RestoreAhead(b Backup) { s.restore(b, s.Writes()+b.revision+1) }
 

@@ -64,7 +64,7 @@ func TestUnavailableError(t *testing.T) {
 	check(err, `position in the store: etcd at unix:///nowhere/etcd.sock is unreachable: it is starting or stopping`)
 }
 
-// TestRecordInvalid reads records with values that nobody writes.
+// TestRecordInvalid reads records with values that no agent writes.
 func TestRecordInvalid(t *testing.T) {
 	const id, none = `{"name":"one","key":"aaaaaaaaaa"}`, `{"name":"one","key":"x"}`
 	for key, text := range map[string]string{

@@ -9,8 +9,8 @@ import (
 	"porin.dev/porin/cells/doctor"
 )
 
-// TestChecker holds a checker to what [doctor.Checker] promises, and [doctor.Counter] and [doctor.Costly] when it is
-// one. newChecker returns, for each test, one that finds something, part of which is repaired when that is asked for.
+// TestChecker holds a checker to the promises of [doctor.Checker], and [doctor.Counter] and [doctor.Costly] when it is
+// one. newChecker returns, for each test, a checker with findings; a part of them is repaired on request.
 func TestChecker(t *testing.T, newChecker func(t *testing.T) doctor.Checker) {
 	for _, check := range checks {
 		t.Run(check.name, func(t *testing.T) {

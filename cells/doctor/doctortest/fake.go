@@ -53,7 +53,7 @@ func (c *Checker) put(subject string, b broken) {
 	c.broken[subject] = b
 }
 
-// Fix repairs a thing, as if somebody else had done so.
+// Fix repairs a thing, as if another program had done so.
 func (c *Checker) Fix(subject string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

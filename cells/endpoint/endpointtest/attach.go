@@ -26,8 +26,8 @@ func checkAttach(t testing.TB, s Subject) {
 	}
 }
 
-// checkAttachAgain attaches with what the first call returned, and as the first call came: then a link may be made
-// anew, with other indexes.
+// checkAttachAgain attaches with the first call's result, and with its input: then a link may be made
+// again, with other indexes.
 func checkAttachAgain(t testing.TB, s Subject) {
 	p := s.prepare(t, 1)
 	first := s.attachPrepared(t, p)

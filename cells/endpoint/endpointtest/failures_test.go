@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// failures is a test of which another one wants to know whether it fails.
+// failures is a test whose failure another test expects.
 type failures struct {
 	testing.TB
 

@@ -10,7 +10,7 @@ import (
 	"porin.dev/porin/cells/endpoint"
 )
 
-// TestObserver holds an observer to what [endpoint.Observer] promises. newObserver returns one that has seen nothing,
+// TestObserver holds an observer to the promises of [endpoint.Observer]. newObserver returns a new observer,
 // for each test.
 func TestObserver(t *testing.T, newObserver func(t *testing.T) endpoint.Observer) {
 	for name, traces := range tracesByName() {

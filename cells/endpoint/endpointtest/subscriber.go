@@ -16,8 +16,8 @@ type Listener struct {
 	Knows func(t testing.TB, ep endpoint.Endpoint) bool
 }
 
-// TestSubscriber holds a subscriber to what [endpoint.Subscriber] promises. newListener returns one that has heard of
-// nothing, for each test; endpoints is the manager's table, for a subscriber that reads it. Run it with the race
+// TestSubscriber holds a subscriber to the promises of [endpoint.Subscriber]. newListener returns one without
+// events, for each test; endpoints is the manager's table, for a subscriber that reads it. Run it with the race
 // detector.
 func TestSubscriber(t *testing.T, newListener func(t *testing.T, endpoints *Endpoints) Listener) {
 	for _, check := range subscriberChecks {
@@ -144,7 +144,7 @@ func checkDeletedTwice(t testing.TB, l life) {
 	l.wants(t, ep, true, "after EndpointCreated again")
 }
 
-// checkDeletedUnknown is of an endpoint whose creation failed early, or of which only the attachment is known.
+// checkDeletedUnknown is of an endpoint whose creation failed early, or whose attachment alone is known.
 func checkDeletedUnknown(t testing.TB, l life) {
 	other := ready(2)
 	l.created(t, other)

@@ -26,7 +26,7 @@ type Fault struct {
 	Detail string // for people, and what to look at
 }
 
-// States are those of a node's paths, in the order of [Paths].
+// States are the states of a node's paths, in the order of [Paths].
 type States [pathCount]State
 
 // of returns the state of a path.

@@ -152,7 +152,7 @@ func (p *Prober) Run(ctx context.Context) error {
 	}
 }
 
-// refresh reads the peers, and forgets those that are gone.
+// refresh reads the peers, and removes those of deleted nodes.
 func (p *Prober) refresh() map[cluster.NodeID]cluster.NodeNetwork {
 	peers := map[cluster.NodeID]cluster.NodeNetwork{}
 	for _, n := range p.peers.Peers() {
@@ -204,7 +204,7 @@ func (p *Prober) withFailing(chosen []cluster.NodeID) []cluster.NodeID {
 	return p.sampler.shuffled(append(chosen, failing[:min(len(failing), p.cfg.Sample)]...))
 }
 
-// admit has the nodes that came be probed soon, and those whose health endpoint came, as many of them as a sample has.
+// admit schedules new nodes, and nodes with a new health endpoint, for a probe soon, as many of them as a sample has.
 func (p *Prober) admit(queue []turn, peers map[cluster.NodeID]cluster.NodeNetwork) []turn {
 	known := map[cluster.NodeID]bool{}
 	for _, t := range queue {
@@ -256,7 +256,7 @@ func (p *Prober) probe(ctx context.Context, n cluster.NodeNetwork) {
 	paths.Wait()
 }
 
-// note writes down the result of a path, that of another address anew; the zero Addr is no path.
+// note records the result of a path, from scratch for another address; the zero Addr is no path.
 func (p *Prober) note(node cluster.NodeID, path int, addr netip.Addr, latency time.Duration, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// Bounds are the upper bounds of the latency histogram of a path; what is above the last one is in one more bucket.
+// Bounds are the upper bounds of the latency histogram of a path; higher latencies are in one more bucket.
 func Bounds() []time.Duration {
 	return []time.Duration{
 		100 * time.Microsecond, 250 * time.Microsecond, 500 * time.Microsecond, time.Millisecond, 2500 * time.Microsecond,
@@ -19,7 +19,7 @@ const bucketCount = 10
 type State struct {
 	Address   netip.Addr // the zero Addr: there is no such path
 	LastProbe time.Time  // when the last probe ended; zero before the first
-	LastSeen  time.Time  // when the last one that succeeded ended; zero before the first
+	LastSeen  time.Time  // when the last successful one ended; zero before the first
 	Latency   time.Duration
 	Failures  int // of the last probes, in a row
 	Err       error

@@ -23,7 +23,7 @@ type Settings struct {
 	Quarantine time.Duration
 	// ReuseResting has the address that rests for the longest time given out when nothing else is free.
 	ReuseResting bool
-	// Exclude are addresses that nobody gets. What is in use of them stays.
+	// Exclude are addresses that are not given out. What is in use of them stays.
 	Exclude []netip.Prefix
 	// LowWatermark is how many free addresses of each family a node keeps: [Pools.Low] tells when there are less; 0 is never.
 	LowWatermark int64

@@ -83,7 +83,7 @@ type Fault struct {
 	Wait <-chan struct{}
 }
 
-// New returns a server without objects. The scheme has the Go types of resources that are asked for in protobuf; others are JSON.
+// New returns a server without objects. The scheme has the Go types of resources that clients ask for in protobuf; others are JSON.
 func New(scheme *runtime.Scheme, resources ...Resource) *Server {
 	s := &Server{scheme: scheme, codecs: serializer.NewCodecFactory(scheme), resources: resources, version: 1, objects: map[string]map[types.NamespacedName]*object{}}
 	s.changed = sync.NewCond(&s.mu)

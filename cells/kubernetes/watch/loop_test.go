@@ -258,7 +258,7 @@ func TestFollowRestore(t *testing.T) {
 }
 
 // TestFollowRestoreOvertaken sets the API server back while the agent does not follow it. By the time the agent is back, the server has
-// later versions than the last one that the agent has seen, and takes a watch from there.
+// later versions than the last version that the agent has seen, and takes a watch from there.
 func TestFollowRestoreOvertaken(t *testing.T) {
 	for name, lost := range map[string]func(*rig){
 		"created": func(r *rig) { r.Put(pod("b", "n1", "db")) },

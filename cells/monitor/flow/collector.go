@@ -106,7 +106,7 @@ func (c *Collector) read(context.Context) error {
 	return err
 }
 
-// readNow has what was told a moment ago be there, too. When it fails, the task's next round reports that.
+// readNow reads the kernel's flows up to now, too. When it fails, the task's next round reports that.
 func (c *Collector) readNow() { _ = c.read(context.Background()) }
 
 // wallClockOffset is what CLOCK_BOOTTIME lacks to Unix time, in ns.

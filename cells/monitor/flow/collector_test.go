@@ -91,7 +91,7 @@ func TestSourceFails(t *testing.T) {
 	}
 }
 
-// TestReadNow: who asks hears of what was told a moment ago, before the next round reads it.
+// TestReadNow: a reader gets the kernel's flows up to now, before the next round reads them.
 func TestReadNow(t *testing.T) {
 	w := newWorld(t, 10)
 	w.pod(2, "client")

@@ -9,7 +9,7 @@ import (
 	"porin.dev/porin/cells/endpoint"
 )
 
-// Endpoints that are gone are remembered for a while: what they sent last is read after their end.
+// Deleted endpoints are remembered for a while: their last flows are read after their end.
 const (
 	departedTime  = 10 * time.Second
 	departedCount = 1024
@@ -22,7 +22,7 @@ type directory struct {
 
 	mu       sync.Mutex // guards the fields below
 	pods     map[uint16]known
-	created  map[uint16]time.Duration // since boot, of those that this agent has created
+	created  map[uint16]time.Duration // since boot, of endpoints that this agent has created
 	departed []departure              // oldest first
 }
 

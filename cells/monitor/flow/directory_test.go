@@ -10,7 +10,7 @@ import (
 	"porin.dev/porin/internal/boottime"
 )
 
-// TestAddressReused deletes a pod and gives its address and number to another one: what the first has sent is read after that.
+// TestAddressReused deletes a pod and gives its address and number to another one: the first one's flows are read after that.
 func TestAddressReused(t *testing.T) {
 	w := newWorld(t, 10)
 	w.pod(1, "web")

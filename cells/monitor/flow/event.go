@@ -70,7 +70,7 @@ func (p packet) agrees(v engine.Verdict) bool {
 	return v.Allowed
 }
 
-// connection is that of the packet, as if its sender had opened it and nothing was translated.
+// connection is the packet's connection, as if its sender had opened it and nothing was translated.
 func (p packet) connection() connection {
 	return connection{from: end{AddrPort: p.tuple.Source}, to: end{AddrPort: p.tuple.Destination}}
 }
@@ -99,7 +99,7 @@ func (c *Collector) recordOfRequest(p packet) (record, bool) {
 	if v.Egress.Allowed {
 		return p.record(conn, d, became), true
 	}
-	// What the node's table of nftables drops, nobody else tells of, and conntrack does not know it. All others reach the program on the uplink.
+	// Packets that the node's table of nftables drops are reported nowhere else, and conntrack does not know them. All others reach the program on the uplink.
 	toHost := conn.to.kind == model.Host
 	if (found || err != nil) && !toHost {
 		return record{}, false
@@ -129,7 +129,7 @@ func (c *Collector) recordOfDecided(p packet) record {
 	if p.dropReason() == abi.DropNone {
 		return p.record(evaluated, decisions{}, allowed)
 	}
-	if !conn.reply { // an answer, of which the datapath does not say that it is one?
+	if !conn.reply { // an answer that the datapath does not report as one?
 		if reversed, v := c.evaluate(conn.reversed(), p.Protocol); p.agrees(v) {
 			return p.recordDecisions(reversed, v)
 		}

@@ -186,7 +186,7 @@ func TestRemotePods(t *testing.T) {
 	}
 }
 
-// TestNames has a flow to outside show the names by which its pod knows the address, and no other pod's.
+// TestNames: a flow to outside shows the names that its pod has asked for, and no other pod's.
 func TestNames(t *testing.T) {
 	w := newWorld(t, 10)
 	w.pod(1, "web")
@@ -221,7 +221,7 @@ func TestNames(t *testing.T) {
 	}
 }
 
-// TestAudit has policies that are not in force: what they would deny is allowed, and told with the rule that would.
+// TestAudit has policies that are not in force: packets that they would deny are allowed, and reported with the rule.
 func TestAudit(t *testing.T) {
 	w := newWorld(t, 10)
 	w.pod(1, "web")
@@ -271,7 +271,7 @@ func TestFields(t *testing.T) {
 	}
 }
 
-// TestWithoutTranslations has a kernel that does not let conntrack be asked: everything is shown as the datapath has seen it.
+// TestWithoutTranslations has a kernel without access to conntrack: everything is shown as the datapath has seen it.
 func TestWithoutTranslations(t *testing.T) {
 	w := newWorld(t, 4)
 	w.Collector.translations = fakeStack(nil)

@@ -20,7 +20,7 @@ type filter struct {
 	reasons        []string
 	protocol       model.Protocol // 0: any
 	port           uint16         // 0: any
-	last           int            // only so many of those that there are; 0: all
+	last           int            // only so many of the kept flows; 0: all
 }
 
 func parseFilter(query url.Values) (f filter, err error) {

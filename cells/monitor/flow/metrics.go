@@ -27,7 +27,7 @@ func (m *metricsCollector) Describe(ch chan<- *prometheus.Desc) {
 	ch <- m.lost
 }
 
-// Collect implements prometheus.Collector. It sends every reason, also those that never were.
+// Collect implements prometheus.Collector. It sends every reason, also reasons that never occurred.
 func (m *metricsCollector) Collect(ch chan<- prometheus.Metric) {
 	counts := m.collector.Counts()
 	send := func(v verdict, reason string, n uint64) {

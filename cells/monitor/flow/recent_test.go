@@ -39,7 +39,7 @@ func TestRecent(t *testing.T) {
 	}
 }
 
-// TestRecentOfPods has addresses change their owners: what was seen of a pod that is gone is not told as its successor's, nor as that of somebody outside.
+// TestRecentOfPods: addresses change their owners. Flows of a deleted pod are not reported as its successor's, nor as a flow from outside.
 func TestRecentOfPods(t *testing.T) {
 	w := newWorld(t, 1)
 	w.pod(1, "web")

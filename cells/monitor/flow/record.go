@@ -50,7 +50,7 @@ func (conn connection) reversed() connection {
 	return conn
 }
 
-// decisions are those of the policies.
+// decisions are the policies' decisions.
 type decisions struct {
 	egress, ingress engine.Decision
 	ruled           bool // there are some
@@ -91,7 +91,7 @@ func (r *record) toV1(seq uint64) v1.Flow {
 		return f
 	}
 	f.Verdict, f.Place = r.verdict.String(), placeName(r.place)
-	if r.protocol != 0 { // that of a malformed packet
+	if r.protocol != 0 { // a malformed packet has protocol 0
 		f.Protocol = model.Protocol(r.protocol).String()
 	}
 	if r.dropReason() != abi.DropNone {

@@ -17,7 +17,7 @@ type Source interface {
 	Read(each func(*abi.FlowEvent) bool) (lost uint64, err error)
 }
 
-// Endpoints are those of this node.
+// Endpoints are this node's endpoints.
 type Endpoints interface {
 	Get(ref endpoint.Ref) (endpoint.Endpoint, error)
 }
@@ -29,7 +29,7 @@ type Policies interface {
 	RemotePod(addr netip.Addr) (model.Endpoint, bool)
 }
 
-// Names are those of DNS that pods have asked for.
+// Names are the DNS names that pods have asked for.
 type Names interface {
 	// NamesOf returns a few names of an address that the endpoint has got with answers, the last one first.
 	NamesOf(endpoint uint16, addr netip.Addr) []string
@@ -38,6 +38,6 @@ type Names interface {
 // Translations are the connections that the node's stack has seen.
 type Translations interface {
 	// Translate finds the connection that a packet belongs to, in either direction; false when there is none. answers says that the packet is an answer, which matters for
-	// an echo alone. An error is that nobody knows.
+	// an echo alone. An error means that it is unknown.
 	Translate(protocol uint8, packet conntrack.Tuple, answers bool) (c conntrack.Connection, found bool, err error)
 }

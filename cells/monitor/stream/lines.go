@@ -26,7 +26,7 @@ func (l lines) flush() bool { return l.control.Flush() == nil }
 // stopTimeout is how long a client may take to read the last lines when the agent stops.
 const stopTimeout = time.Second
 
-// withoutDeadline lets the client read as slowly as it likes: one that was suspended sees a gap when it goes on. When
+// withoutDeadline lets the client read as slowly as it likes: a suspended client sees a gap when it goes on. When
 // stopping ends, the client has stopTimeout left. The caller calls done when it will write no more.
 func (l lines) withoutDeadline(stopping context.Context) (done func() bool) {
 	_ = l.control.SetWriteDeadline(time.Time{})

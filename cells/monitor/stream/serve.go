@@ -40,7 +40,7 @@ type Format[T any] struct {
 	Missed func(seq, n uint64) any
 }
 
-// Serve answers with one record a line: what the ring holds and, with follow, new records, until the client leaves or
+// Serve answers with one record a line: the ring's records and, with follow, new records, until the client leaves or
 // the ring is closed. It waits for a slow client until stopping ends. It returns no error: it only ends early when the
 // client has left.
 func (r *Ring[T]) Serve(w http.ResponseWriter, request *http.Request, q Query, f Format[T], stopping context.Context) {

@@ -18,11 +18,11 @@ const public = 7
 
 // kernel is a [proxy.Kernel] that redirects by a filter of tc.
 type kernel struct {
-	device string // by which clients come
+	device string // clients' device
 	link   int
 }
 
-// SetProxyLink has what comes by the device to port 80 go on by the proxy's. A packet to a connection that has not begun yet is the proxy's by that alone.
+// SetProxyLink sends packets from the device to port 80 on to the proxy's. That alone gives the proxy a packet of a connection that has not begun yet.
 func (k *kernel) SetProxyLink(index int) error {
 	k.link = index
 	if index == 0 {
@@ -51,7 +51,7 @@ func (k *kernel) Verdict(policy.Question) (uint32, error) { return public, nil }
 // Version never changes, as the verdict does not.
 func (k *kernel) Version(uint16) (generation, revision uint32, err error) { return 1, 1, nil }
 
-// AddressGeneration never changes, as no address is that of an endpoint.
+// AddressGeneration never changes, as no endpoint has an address.
 func (k *kernel) AddressGeneration() (uint32, error) { return 1, nil }
 
 func tc(commands ...string) error {
