@@ -145,7 +145,8 @@ func (d *deleter) takeDown(ctx context.Context, w *worker, cfg endpoint.DeleteCo
 	if w.ep.State != endpoint.Disconnecting {
 		w.become(outside, endpoint.Disconnecting)
 	}
-	cfg.NoIPRelease = cfg.NoIPRelease || w.ep.Spec.ExternalIPAM
+	failed := w.failed.Load() // an address that is not the endpoint's stays another's, whoever asks next
+	cfg.NoIPRelease = cfg.NoIPRelease || w.ep.Spec.ExternalIPAM || failed != nil && failed.cfg.NoIPRelease
 	_ = watch.lap("ledger-intent", d.putIntent(w, cfg))
 	ctx, cancel := context.WithTimeout(ctx, detachTimeout)
 	defer cancel()

@@ -1,8 +1,11 @@
 package endpointmanager
 
 import (
+	"context"
 	"errors"
+	"slices"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -100,4 +103,37 @@ func TestDeleteForce(t *testing.T) {
 	if _, err := m.Create(t.Context(), spec, nil); err != nil {
 		t.Error(err)
 	}
+}
+
+// losingAddress is a step whose address another one has by now, and whose Detach fails at first.
+type losingAddress struct {
+	*probe
+	kept []bool // of each Detach: whether it must not release the address
+}
+
+func (l *losingAddress) Restore(context.Context, endpoint.Endpoint) ([]string, error) {
+	return nil, ErrAddressNotTaken
+}
+
+func (l *losingAddress) Detach(_ context.Context, _ endpoint.Endpoint, cfg endpoint.DeleteConfig) error {
+	if l.kept = append(l.kept, cfg.NoIPRelease); len(l.kept) < 4 {
+		return errors.New("the kernel said no")
+	}
+	return nil
+}
+
+// TestDeleteKeepsNoIPRelease: neither a retry nor a DEL releases the address of an endpoint that could not be brought back.
+func TestDeleteKeepsNoIPRelease(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		dir := t.TempDir()
+		leaveOne(t, dir)
+		step := &losingAddress{probe: &probe{}}
+		m := withSteps(t, dir, step)
+		time.Sleep(1500 * time.Millisecond)
+		m.Delete(t.Context(), specOf("c1:eth0").Attachment, endpoint.DeleteConfig{})
+		time.Sleep(time.Minute)
+		if want := []bool{true, true, true, true}; !slices.Equal(step.kept, want) {
+			t.Errorf("told not to release the address: %v, want %v", step.kept, want)
+		}
+	})
 }

@@ -1,6 +1,7 @@
 package endpointmanager
 
 import (
+	"context"
 	"fmt"
 	"time"
 
@@ -51,4 +52,25 @@ func ForgetPods(s Service) {
 	m.registry.mu.Lock()
 	defer m.registry.mu.Unlock()
 	clear(m.registry.workers.byPod)
+}
+
+// FreeNumber is a fault: the number is free while its endpoint is there, and the next one gets it.
+func FreeNumber(s Service, id uint16) {
+	ids := s.(*manager).registry.ids
+	ids.mu.Lock()
+	defer ids.mu.Unlock()
+	delete(ids.used, id)
+	ids.last = id - 1
+}
+
+// DeleteDecidedWhenPosted is a fault: a DEL does not find out in its turn that the same ADD has come again after it began.
+func DeleteDecidedWhenPosted(s Service) func(context.Context, endpoint.Attachment, endpoint.DeleteConfig) DeleteResult {
+	m := s.(*manager)
+	return func(ctx context.Context, a endpoint.Attachment, cfg endpoint.DeleteConfig) DeleteResult {
+		if w := m.registry.worker(a); w != nil && !w.outlives(cfg) {
+			m.registry.rememberDelete(a, cfg, 0)
+			return m.deleter.deleteWorker(ctx, w, endpoint.DeleteConfig{}, startWatch(endpoint.OperationDel))
+		}
+		return m.Delete(ctx, a, cfg)
+	}
 }

@@ -20,6 +20,8 @@ type simFault struct {
 	datapath   func(gatedStep) endpoint.Step
 	noForget   bool // the kernel keeps the policies of endpoints that a previous agent attached
 	liar       bool // the proxy says that it has layer 7 rules, and does not
+	decidedDel bool // whether a DEL is older than the ADD is decided when it is posted, and not in its turn
+	toldEarly  bool // subscribers are told of a deletion before its tombstone is on disk
 }
 
 // TestSchedulesFindFaults breaks a rule. A schedule must fail, or the schedules prove nothing about it. With FULL=1 it is each of the rules, one at a
@@ -32,6 +34,9 @@ func TestSchedulesFindFaults(t *testing.T) {
 		{name: "hidden Attach error", message: "its address leads to link", datapath: func(s gatedStep) endpoint.Step { return silentStep{s} }},
 		{name: "policies not forgotten", message: "the kernel has policies", noForget: true},
 		{name: "proxy without rules", message: "is redirected with rules", liar: true},
+		{name: "DEL decided when posted", message: "and is there: false", decidedDel: true},
+		{name: "tombstone after the subscribers", message: "told twice", toldEarly: true},
+		{name: "number free too early", datapath: func(s gatedStep) endpoint.Step { return freeingStep{s} }},
 		{name: "no Detach after a failed Attach", message: "the kernel has", datapath: func(s gatedStep) endpoint.Step {
 			return &forgetfulStep{gatedStep: s, failed: map[endpoint.Attachment]bool{}}
 		}},
@@ -85,4 +90,37 @@ func (s *forgetfulStep) Detach(ctx context.Context, ep endpoint.Endpoint, cfg en
 		return nil
 	}
 	return s.gatedStep.Detach(ctx, ep, cfg)
+}
+
+// freeingStep has the endpoint's number given out again before the endpoint is gone.
+type freeingStep struct{ gatedStep }
+
+func (s freeingStep) Detach(ctx context.Context, ep endpoint.Endpoint, cfg endpoint.DeleteConfig) error {
+	endpointmanager.FreeNumber(s.agent.service, ep.ID)
+	return s.gatedStep.Detach(ctx, ep, cfg)
+}
+
+// earlySubscriber hears of the end of an endpoint before its tombstone is written, and not afterwards.
+type earlySubscriber struct{ *publisher }
+
+func (earlySubscriber) EndpointDeleted(endpoint.Endpoint, endpoint.DeleteConfig) {}
+
+func (n *simNode) subscriberOf(a *simAgent) endpoint.Subscriber {
+	if n.fault.toldEarly {
+		return earlySubscriber{a.published}
+	}
+	return a.published
+}
+
+// tellEarly tells of the end of an endpoint whose tombstone is about to be written.
+func (n *simNode) tellEarly(a *simAgent, write string) {
+	attachment, ok := strings.CutPrefix(write, "ledger.bury ")
+	if !ok || n.isDead(a.process) {
+		return
+	}
+	for _, ep := range a.table.List() {
+		if ep.Spec.Attachment.String() == attachment && a.published.knows(ep) {
+			a.published.EndpointDeleted(ep, endpoint.DeleteConfig{})
+		}
+	}
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"strings"
 	"time"
 
 	"porin.dev/porin/cells/endpoint"
@@ -21,18 +22,10 @@ type labelChange struct {
 
 // changeLabels changes the labels of an endpoint, as the agent does for the Kubernetes API: no two changes of an endpoint at a time.
 func (r *simRuntime) changeLabels() {
-	a := r.serves()
-	if a == nil {
+	a, ep, ok := r.readyEndpoint()
+	if !ok {
 		return
 	}
-	ready := slices.DeleteFunc(a.table.List(), func(ep endpoint.Endpoint) bool { return ep.State != endpoint.Ready })
-	if len(ready) == 0 {
-		return
-	}
-	slices.SortFunc(ready, func(a, b endpoint.Endpoint) int {
-		return slices.Compare([]byte(a.Spec.Attachment.String()), []byte(b.Spec.Attachment.String()))
-	})
-	ep := ready[r.rng.IntN(len(ready))]
 	changes := r.labels[ep.Host.Index]
 	if len(changes) > 0 && !r.endedChange(changes[len(changes)-1]) {
 		return
@@ -50,6 +43,37 @@ func (r *simRuntime) changeLabels() {
 		r.scheduler.mu.Lock()
 		defer r.scheduler.mu.Unlock()
 		c.ended, c.done = true, err == nil && !dead
+	}()
+}
+
+// readyEndpoint picks one of those that are ready.
+func (r *simRuntime) readyEndpoint() (agent *simAgent, ep endpoint.Endpoint, ok bool) {
+	if agent = r.serves(); agent == nil {
+		return nil, ep, false
+	}
+	ready := slices.DeleteFunc(agent.table.List(), func(ep endpoint.Endpoint) bool { return ep.State != endpoint.Ready })
+	if len(ready) == 0 {
+		return nil, ep, false
+	}
+	slices.SortFunc(ready, func(a, b endpoint.Endpoint) int {
+		return strings.Compare(a.Spec.Attachment.String(), b.Spec.Attachment.String())
+	})
+	return agent, ready[r.rng.IntN(len(ready))], true
+}
+
+// repair repairs an endpoint, as the doctor does. It must neither end what is there nor bring back what is gone.
+func (r *simRuntime) repair() {
+	a, ep, ok := r.readyEndpoint()
+	if !ok {
+		return
+	}
+	time.Sleep(time.Millisecond) // no two calls begin at the same time
+	r.say("%s is to be repaired", ep.Spec.Attachment)
+	go func() {
+		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+		defer cancel()
+		err := a.service.Repair(ctx, ep.Spec.Attachment)
+		r.say("the repair of %s ends: %v", ep.Spec.Attachment, err)
 	}()
 }
 

@@ -65,7 +65,7 @@ func (n *simNode) boot() time.Duration { return time.Hour + time.Since(n.epoch) 
 func (n *simNode) start() {
 	n.mu.Lock()
 	n.lives++
-	a := &simAgent{process: &process{name: fmt.Sprintf("agent%d", n.lives)}, table: endpointmanager.NewTable(), published: newPublisher(), started: make(chan struct{}), prepared: map[uint32]bool{}}
+	a := &simAgent{process: &process{name: fmt.Sprintf("agent%d", n.lives)}, table: endpointmanager.NewTable(), published: newPublisher(n.say), started: make(chan struct{}), prepared: map[uint32]bool{}}
 	a.proxyHangs = n.rng.IntN(5) == 0
 	n.agent = a
 	n.mu.Unlock()
@@ -79,13 +79,19 @@ func (n *simNode) start() {
 	a.manifests = policy.New(policy.Config{}, a.policies, slog.New(slog.DiscardHandler))
 	a.policies.Start(nil)
 	config := endpointmanager.DefaultConfig()
+	config.MaxEndpoints = 5                     // numbers come round again
 	config.StateDir, config.Parallel = n.dir, 4 // whose turn it is would depend on goroutines, were there fewer places than containers
 
 	a.service = endpointmanager.NewOn(endpointmanager.Params{
 		Config: config, Log: slog.New(slog.DiscardHandler), Table: a.table,
 		Steps:       endpoint.Steps{ipam.NewStep(ipam.NewSource(cfg, a.allocator, nil)), simLinkStep{n, a}, gatedPolicyStep{policy.NewStep(a.policies), n, a}, n.datapathStep(a)},
-		Subscribers: []endpoint.Subscriber{a.published},
-	}, n.disk, func(write string) error { return n.pass(a.process, write) }, n.boot)
+		Subscribers: []endpoint.Subscriber{n.subscriberOf(a)},
+	}, n.disk, func(write string) error {
+		if n.fault.toldEarly {
+			n.tellEarly(a, write)
+		}
+		return n.pass(a.process, write)
+	}, n.boot)
 	go n.run(a)
 }
 
@@ -243,18 +249,26 @@ func (m gatedMaps) Delete(e datapath.Entry) error {
 	return m.Maps.Delete(e)
 }
 
-// publisher publishes endpoints by pod, as a simple subscriber would: it relies on being told in order.
+// publisher publishes endpoints by pod, as a simple subscriber would: it relies on being told in order, and once.
 type publisher struct {
-	mu    sync.Mutex // guards the field below
+	say func(format string, args ...any)
+
+	mu    sync.Mutex // guards the fields below
 	byPod map[string]string
+	ended map[string]bool
+	lives map[string]time.Time // of attachments: when the latest life that was told began
 }
 
-func newPublisher() *publisher { return &publisher{byPod: map[string]string{}} }
+func newPublisher(say func(string, ...any)) *publisher {
+	return &publisher{say: say, byPod: map[string]string{}, ended: map[string]bool{}, lives: map[string]time.Time{}}
+}
 
 func (p *publisher) EndpointCreated(ep endpoint.Endpoint) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.byPod[ep.Spec.Pod.UID] = ep.Spec.Attachment.String()
+	delete(p.ended, ep.Spec.Attachment.String())
+	p.lives[ep.Spec.Attachment.String()] = ep.Created
 }
 
 func (p *publisher) EndpointRestored(ep endpoint.Endpoint) { p.EndpointCreated(ep) }
@@ -265,4 +279,15 @@ func (p *publisher) EndpointDeleted(ep endpoint.Endpoint, _ endpoint.DeleteConfi
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	delete(p.byPod, ep.Spec.Pod.UID)
+	if a := ep.Spec.Attachment.String(); p.ended[a] {
+		p.say("the agent breaks a promise: subscribers are told twice of the end of %s", a)
+	} else {
+		p.ended[a] = true
+	}
+}
+
+func (p *publisher) knows(ep endpoint.Endpoint) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.lives[ep.Spec.Attachment.String()].Equal(ep.Created)
 }

@@ -139,7 +139,11 @@ func (n *simNode) delete(o *simOp) error {
 	if n.fault.arrivalDel {
 		began = n.boot()
 	}
-	result := a.service.Delete(context.Background(), o.attachment, endpoint.DeleteConfig{Began: began, Sweep: true, Network: "porin"})
+	del := a.service.Delete
+	if n.fault.decidedDel {
+		del = endpointmanager.DeleteDecidedWhenPosted(a.service)
+	}
+	result := del(context.Background(), o.attachment, endpoint.DeleteConfig{Began: began, Sweep: true, Network: "porin"})
 	err := errors.Join(result.Errors...)
 	switch {
 	case n.isDead(a.process), errors.Is(err, endpointmanager.ErrStopped):

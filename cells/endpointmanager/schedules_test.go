@@ -3,6 +3,7 @@ package endpointmanager_test
 import (
 	"flag"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -22,7 +23,7 @@ var (
 )
 
 // TestSchedules runs the cells on a fake kernel, clock and disk, with ADD, DEL, late ADD, second DEL, supersession, GC,
-// restart, deadline and failure interleaved at random, and checks each against a small model. A failure names its seed:
+// PATCH, repair, restart, deadline and failure interleaved at random, and checks each against a small model. A failure names its seed:
 //
 //	go test ./cells/endpointmanager -run TestSchedules -schedules.seed=SEED
 func TestSchedules(t *testing.T) {
@@ -55,8 +56,8 @@ func TestSchedules(t *testing.T) {
 
 // tally counts what happened in all schedules, so that nobody has to believe that they try anything.
 type tally struct {
-	mu                                                                    sync.Mutex // guards the fields below
-	schedules, effects, kills, failures, added, refused, served, prepared int
+	mu                                                                                       sync.Mutex // guards the fields below
+	schedules, effects, kills, failures, added, refused, served, prepared, changed, repaired int
 }
 
 func (c *tally) count(log []string) {
@@ -67,6 +68,10 @@ func (c *tally) count(log []string) {
 		switch {
 		case strings.Contains(line, "kernel.Proxy.Prepare") && strings.HasSuffix(line, ": <nil>"):
 			c.prepared++
+		case strings.HasPrefix(line, "the change of") && strings.HasSuffix(line, "ends: <nil>"):
+			c.changed++
+		case strings.HasPrefix(line, "the repair of") && strings.HasSuffix(line, "ends: <nil>"):
+			c.repaired++
 		case strings.HasSuffix(line, "is killed"):
 			c.kills++
 		case strings.HasSuffix(line, "serves"):
@@ -84,8 +89,9 @@ func (c *tally) count(log []string) {
 }
 
 func (c *tally) String() string {
-	return fmt.Sprintf("%d schedules, %d effects, %d starts of the agent, %d kills, %d failures of the kernel or the disk; %d ADDs succeeded, %d were refused as late; the proxy got layer 7 rules %d times",
-		c.schedules, c.effects, c.served, c.kills, c.failures, c.added, c.refused, c.prepared)
+	return fmt.Sprintf("%d schedules, %d effects, %d starts of the agent, %d kills, %d failures of the kernel or the disk; %d ADDs succeeded, %d were refused as late; %d changes of labels and %d repairs; "+
+		"the proxy got layer 7 rules %d times",
+		c.schedules, c.effects, c.served, c.kills, c.failures, c.added, c.refused, c.changed, c.repaired, c.prepared)
 }
 
 // TestScheduleDeterministic is what makes a seed worth anything.
@@ -137,6 +143,7 @@ type simRuntime struct {
 	*simNode
 	ops    []*simOp
 	labels map[int][]*labelChange // by the link of the endpoint, in their order
+	cookie uint64                 // of the next call's network namespace; 0 is one of two
 }
 
 // podOf says to which pod a container belongs: two sandboxes each.
@@ -163,7 +170,7 @@ func (r *simRuntime) play() error {
 
 // next begins another call, or has something else happen.
 func (r *simRuntime) next() {
-	switch choice := r.rng.IntN(26); {
+	switch choice := r.rng.IntN(29); {
 	case choice < 8:
 		r.call("ADD")
 	case choice < 14:
@@ -184,6 +191,10 @@ func (r *simRuntime) next() {
 		r.changePolicies()
 	case choice < 24:
 		r.changeLabels()
+	case choice < 26:
+		r.repair()
+	case choice < 27:
+		r.repeat()
 	default:
 		time.Sleep(time.Duration(1+r.rng.IntN(20)) * time.Second)
 	}
@@ -203,6 +214,9 @@ func (r *simRuntime) callFor(verb, container string) *simOp {
 		attachment: endpoint.Attachment{ContainerID: container, IfName: "eth0"},
 		began:      r.boot(), timeout: time.Duration(1+r.rng.IntN(30)) * time.Second, cookie: 1 + r.rng.Uint64N(2),
 	}
+	if r.cookie != 0 {
+		o.cookie = r.cookie
+	}
 	r.ops = append(r.ops, o)
 	r.say("%s begins at %s", o.name, o.began)
 	switch verb {
@@ -215,6 +229,19 @@ func (r *simRuntime) callFor(verb, container string) *simOp {
 		go r.collect(o)
 	}
 	return o
+}
+
+// repeat begins a DEL of something that is attached, and then the same ADD again, which spares it: in whatever order they come.
+func (r *simRuntime) repeat() {
+	container := slices.Sorted(maps.Keys(podOf))[r.rng.IntN(len(podOf))]
+	born, is := r.lifeOf(endpoint.Attachment{ContainerID: container, IfName: "eth0"})
+	if is != alive {
+		return
+	}
+	r.callFor("DEL", container)
+	r.cookie = born.cookie
+	r.callFor("ADD", container)
+	r.cookie = 0
 }
 
 // step lets one effect happen, if any waits, and checks what must hold at any time.
