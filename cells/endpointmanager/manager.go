@@ -149,8 +149,7 @@ func build(p Params, queues *admission.Queues, held *heldSet, barrier *restored.
 	reader := &ledgerReader{tombstoneTTL: p.Config.TombstoneTTL, clock: &clock, registry: registry, records: records, steps: steps}
 	m.restorer = &restorer{
 		log: p.Log, here: originHere, registry: registry, records: records, reader: reader,
-		comparer: &comparer{log: p.Log, registry: registry, records: records, steps: steps, reader: reader},
-		steps:    steps, listeners: listeners, held: held, deleter: m.deleter, deletionRecords: m.deletionRecords,
+		steps: steps, listeners: listeners, held: held, deleter: m.deleter, deletionRecords: m.deletionRecords,
 	}
 	m.expiry = task.Every(p.Log, task.Round{
 		Name: "endpointmanager-expire", Interval: max(p.Config.TombstoneTTL/10, time.Second), Later: true, Run: m.expire,

@@ -39,7 +39,6 @@ func (r *ledgerReader) read(former bool) (list []*restoration, isNew bool, err e
 	if err != nil {
 		return nil, false, err
 	}
-	findSuperseded(list)
 	return list, isNew && len(records) == 0, nil
 }
 
@@ -101,57 +100,15 @@ func (r *ledgerReader) makeWorkers(records []ledger.Record, isFormer func(ledger
 	return list, nil
 }
 
-// launch expects the registry's lock. What was held for the loss of its link is whole if the link is back, and what could not be
-// restored is tried again.
+// launch expects the registry's lock.
 func (r *ledgerReader) launch(rec ledger.Record) *restoration {
-	reason := HoldReason(rec.Held)
-	one := &restoration{reason: reason}
-	if reason == RestoreFailed { // it is tried again
-		one.reason = ""
-	}
-	if reason == LinkLost || reason == RestoreFailed {
-		rec.Phase = ledger.Committed
-	}
 	w := r.registry.newWorker(rec.Endpoint.Spec, rec.Endpoint.ID)
-	w.ep, w.attached, w.told, w.found = rec.Endpoint, len(r.steps.list), rec.Phase == ledger.Committed || rec.Told, reason == NotOnRecord
+	reason := HoldReason(rec.Held)
+	isWhole := rec.Phase == ledger.Committed || reason == LinkLost || reason == RestoreFailed
+	w.ep, w.attached, w.told, w.found = rec.Endpoint, len(r.steps.list), isWhole || rec.Told, reason == NotOnRecord
 	w.deleting = rec.Phase == ledger.Deleting || rec.Phase == ledger.Intent // either is detached by any start
 	w.ep.State = ""
 	w.become(outside, endpoint.Restoring)
 	r.registry.launch(w)
-	one.worker, one.record = w, rec
-	return one
-}
-
-// findSuperseded notes whose place in its pod a newer container has, which is on record as whole. The ledger may hold
-// the older ones still: their deletion failed, or could not be written.
-func findSuperseded(list []*restoration) {
-	newest := map[podInterface]*worker{}
-	for _, one := range list {
-		place, ok := podInterfaceOf(one.worker.spec)
-		if !ok || one.record.Phase != ledger.Committed {
-			continue
-		}
-		if now := newest[place]; now == nil || now.beganAt() < one.worker.beganAt() {
-			newest[place] = one.worker
-		}
-	}
-	for _, one := range list {
-		place, _ := podInterfaceOf(one.worker.spec)
-		if newer := newest[place]; newer != nil && newer.beganAt() > one.worker.beganAt() {
-			one.newer = newer
-			one.worker.superseded.Store(true)
-		}
-	}
-}
-
-// deleteConfig is that of the deletion of who is not brought back because it was deleted or superseded.
-func (e *restoration) deleteConfig() endpoint.DeleteConfig {
-	if e.record.Phase == ledger.Committed && e.newer != nil {
-		return endpoint.DeleteConfig{Began: e.newer.beganAt()}
-	}
-	cfg := e.record.Config
-	if cfg.Began > 0 { // perhaps that of a deletion before this life, whose undo was not whole
-		cfg.Began = max(cfg.Began, e.worker.beganAt())
-	}
-	return cfg
+	return &restoration{worker: w, recorded: recorded{record: rec}}
 }

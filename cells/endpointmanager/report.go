@@ -5,7 +5,6 @@ import (
 
 	v1 "porin.dev/porin/api/v1"
 	"porin.dev/porin/cells/endpoint"
-	"porin.dev/porin/cells/endpointmanager/ledger"
 )
 
 // Report is what a start found in the ledger and made of it.
@@ -26,12 +25,6 @@ type ReportReason struct {
 	Attachment endpoint.Attachment
 	Undone     bool // else replaced
 	Reasons    []string
-}
-
-// halfDone is why a record of that phase is undone at a start.
-var halfDone = map[ledger.Phase]string{
-	ledger.Intent:   "its ADD was not whole when the agent ended",
-	ledger.Deleting: "its DEL was not whole when the agent ended",
 }
 
 func (r *Report) adopted(a endpoint.Attachment, replaced []string) {

@@ -2,10 +2,8 @@ package endpointmanager
 
 import (
 	"context"
-	"errors"
 	"log/slog"
 	"math"
-	"slices"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -26,22 +24,14 @@ const (
 	restoreWait  = 20 * time.Millisecond // after the first try; it doubles
 )
 
-// Why an endpoint is not brought back.
-const (
-	reasonFormer     = "its node has booted since"
-	reasonDeleted    = "it was deleted while no agent ran"
-	reasonSuperseded = "a newer container of its pod has its place"
-)
-
-// restorer makes of the ledger, at a start, what an earlier life of the agent had. Its reader reads the records, its
-// comparer compares them with the kernel; the restorer brings back what is whole, holds what cannot be explained,
-// undoes the rest, and removes what belongs to nobody.
+// restorer makes of the ledger, at a start, what an earlier life of the agent had. Its reader reads the records, [plan] decides
+// about them; the restorer brings back what is whole, holds what cannot be explained, undoes the rest, and removes what
+// belongs to nobody.
 type restorer struct {
 	log             *slog.Logger
 	here            func() (ledger.Origin, error)
 	registry        *registry
 	reader          *ledgerReader
-	comparer        *comparer
 	records         *recorder
 	steps           *stepRunner
 	listeners       *listeners
@@ -55,14 +45,10 @@ type restorer struct {
 
 // restoration is an endpoint of an earlier life of the agent on its way back.
 type restoration struct {
-	worker *worker
-	record ledger.Record
-	former bool       // it is of another boot: it is undone, and nothing explains or refuses anything by its times
-	newer  *worker    // of the container that has superseded its own; nil when none has
-	lost   error      // what the kernel lacks of it for good; nil when it may be brought back
-	reason HoldReason // why it is held; "" when it is not
-	failed error      // of the last try of a step's Restore; nil when it was brought back, or not tried
-
+	recorded
+	worker   *worker
+	decision decision
+	failed   error    // of the last try of a step's Restore; nil when it was brought back, or not tried
 	replaced []string // by all tries
 }
 
@@ -101,8 +87,9 @@ func (r *restorer) restore(ctx context.Context) error {
 		return err
 	}
 	for _, one := range list {
-		if one.newer != nil { // before anybody hears of the newer container: again, perhaps, for what was told may not be on record
-			r.deleter.tellDeletedEarly(one.worker, one.deleteConfig())
+		if one.decision.superseded { // before anybody hears of the newer container: again, perhaps, for what was told may not be on record
+			one.worker.superseded.Store(true)
+			r.deleter.tellDeletedEarly(one.worker, one.decision.config)
 		}
 	}
 	for _, one := range list {
@@ -135,29 +122,96 @@ func (r *restorer) restore(ctx context.Context) error {
 }
 
 // check is the first phase: what is to go is not brought back first, and neither is what the kernel has lost. What is of another
-// boot goes before anything of this one is looked at.
+// boot goes before anything of this one is looked at. The list is in the order of the plan.
 func (r *restorer) check(ctx, undoCtx context.Context, list []*restoration) ([]*restoration, error) {
 	r.deletionRecords.deleteOrWarn(ctx)
 	r.undoFormer(undoCtx, list)
-	list, err := r.comparer.compare(ctx, list, r.newLedger)
+	in, err := r.take(ctx, list)
 	if err != nil {
 		return nil, err
 	}
-	slices.SortStableFunc(list, func(a, b *restoration) int { return a.order() - b.order() })
-	return list, nil
+	decisions, links := plan(in)
+	planned := make([]*restoration, len(list))
+	var holds []*restoration
+	for i, d := range decisions {
+		planned[i] = list[d.place]
+		planned[i].decision = d
+		if d.isNew {
+			holds = append(holds, planned[i])
+		}
+	}
+	if lost := len(holds); lost+len(links) > 0 {
+		r.log.Error("attachments cannot be explained: they are held, neither brought back nor removed, until a DEL or porin restore accept",
+			"new_ledger", r.newLedger, "records", len(list), "lost", lost, "links", len(links))
+	}
+	for _, ep := range links {
+		if one, err := r.addFound(ep); err != nil {
+			r.log.Error("link is not held, and pruned", "ifname", ep.Host.Name, "error", err)
+		} else {
+			planned, holds = append(planned, one), append(holds, one)
+		}
+	}
+	r.putHolds(holds)
+	return planned, nil
 }
 
-// order puts those that are brought back or held before those that are undone: their addresses are taken by then.
-func (e *restoration) order() int {
-	switch {
-	case e.former || e.newer != nil:
-		return 2
-	case e.reason != "":
-		return 1
-	case e.lost != nil:
-		return 2
+// take takes stock: what the steps say is lost, and what they find.
+func (r *restorer) take(ctx context.Context, list []*restoration) (in inventory, err error) {
+	var eps []endpoint.Endpoint
+	for _, one := range list {
+		one.deleted = one.worker.hasDeletionRecord.Load() || one.worker.isGone()
+		if !one.former && (one.record.Phase == ledger.Committed || one.record.Phase == ledger.Held && HoldReason(one.record.Held) != NotOnRecord) {
+			eps = append(eps, one.record.Endpoint)
+		}
 	}
-	return phaseOrder(e.record.Phase)
+	lost, surveyed := r.steps.findLost(ctx, eps)
+	in.surveyed, in.newLedger = surveyed, r.newLedger
+	for _, one := range list {
+		one.lost = lost[one.worker.attachment]
+		in.records = append(in.records, one.recorded)
+	}
+	if in.links, err = r.steps.find(ctx); err != nil {
+		return in, err
+	}
+	for _, w := range r.registry.all() {
+		in.known = append(in.known, w.attachment)
+	}
+	if in.buried, err = r.records.ledger.Tombstones(); err != nil {
+		r.log.Warn("what was deleted lately is not known", "error", err)
+	}
+	return in, nil
+}
+
+// addFound makes a worker for an attachment of which only the link is known.
+func (r *restorer) addFound(ep endpoint.Endpoint) (*restoration, error) {
+	r.registry.mu.Lock()
+	defer r.registry.mu.Unlock()
+	if !r.registry.ids.reserve(ep.ID) {
+		id, err := r.registry.ids.allocate()
+		if err != nil {
+			return nil, err
+		}
+		ep.ID = id
+	}
+	if r.registry.workers.byAttachment[ep.Spec.Attachment] != nil { // a record has it, with another link
+		ep.Spec.Attachment = endpoint.Unnamed(ep.Host.Name)
+	}
+	one := r.reader.launch(ledger.Record{Phase: ledger.Held, Held: string(NotOnRecord), Endpoint: ep})
+	one.decision = decision{action: planHold, hold: NotOnRecord}
+	return one, nil
+}
+
+// putHolds writes down what is about to be held: all or none, for a start that is killed meanwhile decides on all of them
+// again. Nobody else has the workers yet.
+func (r *restorer) putHolds(holds []*restoration) {
+	recs := make([]ledger.Record, len(holds))
+	for i, one := range holds {
+		recs[i] = r.records.recordOf(one.worker, ledger.Held, endpoint.DeleteConfig{})
+		recs[i].Held = string(one.decision.hold)
+	}
+	if err := r.records.ledger.PutAll(recs); err != nil {
+		r.log.Warn("holds are not on record: the next start decides anew", "error", err)
+	}
 }
 
 // undoFormer takes down all that is of another boot, side by side: other IPAM plugins take their addresses back. What fails
@@ -170,7 +224,7 @@ func (r *restorer) undoFormer(undoCtx context.Context, list []*restoration) {
 			r.report.undone(one.worker.attachment, reasonFormer)
 			group.Go(func() error {
 				one.worker.queue.push(one.worker.forgetIndexes)
-				r.deleter.deleteWorker(undoCtx, one.worker, one.deleteConfig(), startWatch(endpoint.OperationDel))
+				r.deleter.deleteWorker(undoCtx, one.worker, configOfRecord(one.record), startWatch(endpoint.OperationDel))
 				return nil
 			})
 		}
@@ -178,31 +232,28 @@ func (r *restorer) undoFormer(undoCtx context.Context, list []*restoration) {
 	_ = group.Wait()
 }
 
-// bringBack waits for one endpoint to be restored or undone, the second phase: the latter until undoCtx ends. Its error
+// bringBack waits until one endpoint has become what was decided, the second phase: undoing it only until undoCtx ends. Its error
 // is the end of the start.
 func (r *restorer) bringBack(ctx, undoCtx context.Context, one *restoration) error {
-	w := one.worker
-	switch {
-	case one.former:
+	w, d := one.worker, one.decision
+	if one.former {
 		return nil // undone
-	case w.hasDeletionRecord.Load(): // its deletion is under way, however long that takes
-		r.report.undone(w.attachment, reasonDeleted)
+	}
+	if d.action == planLeave { // however long that takes
+		r.report.undone(w.attachment, d.why)
 		return nil
 	}
 	queued := w.do(func() {
 		switch {
 		case w.ep.State != endpoint.Restoring: // its deletion was on record: it is gone, or will be
 			r.report.undone(w.attachment, reasonDeleted)
-		case one.newer != nil && one.record.Phase == ledger.Committed:
-			r.report.undone(w.attachment, reasonSuperseded)
-			r.deleter.takeDown(undoCtx, w, one.deleteConfig(), startWatch(endpoint.OperationDel))
-		case one.reason != "":
-			r.keep(w, one.reason, one.heldBecause())
-		case one.record.Phase != ledger.Committed:
-			r.report.undone(w.attachment, halfDone[one.record.Phase])
-			r.deleter.takeDown(undoCtx, w, one.deleteConfig(), startWatch(endpoint.OperationDel))
-		case one.lost != nil:
+		case d.action == planHold:
+			r.keep(w, d.hold, heldBecause(d.hold, one.record.Endpoint, one.lost))
+		case d.action == planRemove && one.lost != nil && d.why == one.lost.Error():
 			r.giveUp(undoCtx, w, one.lost)
+		case d.action == planRemove:
+			r.report.undone(w.attachment, d.why)
+			r.deleter.takeDown(undoCtx, w, d.config, startWatch(endpoint.OperationDel))
 		default:
 			one.failed = r.adopt(ctx, one)
 		}
@@ -256,14 +307,14 @@ func (r *restorer) endFailed(ctx, undoCtx context.Context, list []*restoration) 
 	var failed []*restoration
 	tried := 0
 	for _, one := range list {
-		if one.isWhole() && one.reason == "" && one.lost == nil {
+		if one.decision.action == planAdopt {
 			tried++
 		}
 		if one.failed != nil {
 			failed = append(failed, one)
 		}
 	}
-	tooMany := isTooMany(len(failed), tried)
+	tooMany := isMost(len(failed), tried)
 	if tooMany {
 		r.log.Error("most endpoints cannot be brought back: they are held, as they are, until the next start, a DEL or porin restore accept",
 			"failed", len(failed), "tried", tried, "error", failed[0].failed)
@@ -303,18 +354,15 @@ func (r *restorer) hold(w *worker, reason HoldReason, detail string) {
 	r.held.add(w, Held{Endpoint: w.ep, Reason: reason, Detail: detail})
 }
 
-// giveUp takes down an endpoint that cannot be brought back. When its address was never taken it is not released
-// either. A health endpoint is made again with its address, so that is not released: it would be in quarantine. It runs in the
-// worker's queue.
+// giveUp takes down an endpoint that cannot be brought back. It runs in the worker's queue.
 func (r *restorer) giveUp(ctx context.Context, w *worker, why error) {
 	if w.ep.Spec.Kind == endpoint.KindHealth {
 		r.log.Info("health endpoint ended with its agent, taking it down", attrs(w.ep), "error", why)
-		r.deleter.takeDown(ctx, w, endpoint.DeleteConfig{NoIPRelease: true}, startWatch(endpoint.OperationDel))
-		return
+	} else {
+		r.log.Warn("endpoint cannot be brought back, taking it down", attrs(w.ep), "error", why)
+		r.report.undone(w.attachment, why.Error())
 	}
-	r.log.Warn("endpoint cannot be brought back, taking it down", attrs(w.ep), "error", why)
-	r.report.undone(w.attachment, why.Error())
-	r.deleter.takeDown(ctx, w, endpoint.DeleteConfig{NoIPRelease: errors.Is(why, ErrAddressNotTaken)}, startWatch(endpoint.OperationDel))
+	r.deleter.takeDown(ctx, w, configOfLoss(w.ep, why), startWatch(endpoint.OperationDel))
 }
 
 // adopt runs every step's Restore in order, and returns why the endpoint cannot be brought back. It runs in the worker's queue.
