@@ -37,13 +37,13 @@ type Strict struct {
 func NewStrict(seed uint64) *Strict {
 	s := &Strict{rng: rand.New(rand.NewPCG(seed, 7)), term: 1}
 	s.stopped, s.stop = context.WithCancel(context.Background())
-	s.nodes = newTable(s, func(n cluster.Node) string { return n.ID.RecordName() }, func(n *cluster.Node) (*cluster.Version, *bool) { return &n.Version, &n.Deleting })
-	s.sessions = newTable(s, func(n cluster.Session) string { return n.Node.RecordName() }, func(n *cluster.Session) (*cluster.Version, *bool) { return &n.Version, &n.Deleting })
-	s.pools = newTable(s, func(p cluster.Pool) string { return p.Name }, func(p *cluster.Pool) (*cluster.Version, *bool) { return &p.Version, &p.Deleting })
-	s.blocks = newTable(s, func(b cluster.Block) string { return cluster.BlockName(b.CIDR) }, func(b *cluster.Block) (*cluster.Version, *bool) { return new(cluster.Version), &b.Deleting })
-	s.info = newTable(s, func(cluster.ClusterInfo) string { return "info" }, func(r *cluster.ClusterInfo) (*cluster.Version, *bool) { return &r.Version, new(bool) })
-	s.networks = newTable(s, func(n cluster.NodeNetwork) string { return n.Node.RecordName() }, func(n *cluster.NodeNetwork) (*cluster.Version, *bool) { return &n.Version, &n.Deleting })
-	s.groups = newTable(s, cluster.EndpointGroup.RecordName, func(g *cluster.EndpointGroup) (*cluster.Version, *bool) { return &g.Version, &g.Deleting })
+	s.nodes = newTable(s, cluster.NodeKind)
+	s.sessions = newTable(s, cluster.SessionKind)
+	s.pools = newTable(s, cluster.PoolKind)
+	s.blocks = newTable(s, cluster.BlockKind)
+	s.info = newTable(s, cluster.InfoKind("info"))
+	s.networks = newTable(s, cluster.NetworkKind)
+	s.groups = newTable(s, cluster.EndpointGroupKind)
 	return s
 }
 
@@ -58,8 +58,8 @@ func (s *Strict) Backend() cluster.Backend {
 	return cluster.Backend{
 		Nodes: strictNodes{&s.nodes}, Sessions: strictSessions{&s.sessions}, Pools: strictPools{&s.pools},
 		Blocks: strictBlocks{&s.blocks}, Info: strictInfo{&s.info},
-		Networks:  strictPublished[cluster.NodeNetwork]{&s.networks, func(n cluster.NodeNetwork) cluster.Version { return n.Version }},
-		Endpoints: strictPublished[cluster.EndpointGroup]{&s.groups, func(g cluster.EndpointGroup) cluster.Version { return g.Version }},
+		Networks:  strictPublished[cluster.NodeNetwork]{&s.networks},
+		Endpoints: strictPublished[cluster.EndpointGroup]{&s.groups},
 	}
 }
 
@@ -242,20 +242,17 @@ func (s strictInfo) Watch(ctx context.Context) (<-chan cluster.Change[cluster.Cl
 	return s.watch(ctx, anyName)
 }
 
-type strictPublished[T any] struct {
-	*table[T]
-	version func(T) cluster.Version
-}
+type strictPublished[T any] struct{ *table[T] }
 
 func (s strictPublished[T]) Put(ctx context.Context, item T) (T, error) {
-	if s.version(item) == "" {
+	if *s.Version(&item) == "" {
 		return s.create(ctx, item)
 	}
 	return s.update(ctx, item)
 }
 
 func (s strictPublished[T]) Delete(ctx context.Context, item T) error {
-	return s.remove(ctx, s.nameOf(item), versionIs[T](s.version(item)))
+	return s.remove(ctx, s.RecordName(item), versionIs[T](*s.Version(&item)))
 }
 func (s strictPublished[T]) All(ctx context.Context) iter.Seq2[T, error] { return s.all(ctx) }
 func (s strictPublished[T]) Watch(ctx context.Context) (<-chan cluster.Change[T], error) {

@@ -22,16 +22,16 @@ type row[T any] struct {
 
 // table is the records of one kind.
 type table[T any] struct {
+	cluster.Kind[T]
+
 	s      *Strict
-	nameOf func(T) string
-	meta   func(*T) (*cluster.Version, *bool)
 	rows   map[string]row[T]
 	broken chan struct{} // closed when watches break
 	news   chan struct{} // closed at the next change
 }
 
-func newTable[T any](s *Strict, nameOf func(T) string, meta func(*T) (*cluster.Version, *bool)) table[T] {
-	return table[T]{s, nameOf, meta, map[string]row[T]{}, make(chan struct{}), make(chan struct{})}
+func newTable[T any](s *Strict, kind cluster.Kind[T]) table[T] {
+	return table[T]{kind, s, map[string]row[T]{}, make(chan struct{}), make(chan struct{})}
 }
 
 func (t *table[T]) breakWatches() {
@@ -53,20 +53,18 @@ var dnsName = regexp.MustCompile(`^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-
 
 // read is the row as a user sees it.
 func (t *table[T]) read(r row[T]) T {
-	version, deleting := t.meta(&r.item)
-	*version, *deleting = cluster.Version(strconv.FormatUint(r.revision, 10)), r.deleting
+	*t.Version(&r.item), *t.Deleting(&r.item) = cluster.Version(strconv.FormatUint(r.revision, 10)), r.deleting
 	return r.item
 }
 
 // bare is the item without what the store says of it, for comparisons.
 func (t *table[T]) bare(item T) string {
-	version, deleting := t.meta(&item)
-	*version, *deleting = "", false
+	*t.Version(&item), *t.Deleting(&item) = "", false
 	return fmt.Sprintf("%+v", item)
 }
 
 func (t *table[T]) create(ctx context.Context, item T) (none T, err error) {
-	name := t.nameOf(item)
+	name := t.RecordName(item)
 	if len(name) > 63 || !dnsName.MatchString(name) {
 		return none, fmt.Errorf("create %q: it is no DNS name of at most 63 characters", name)
 	}
@@ -103,10 +101,9 @@ func (t *table[T]) update(ctx context.Context, item T) (none T, err error) {
 	}
 	t.s.mu.Lock()
 	defer t.s.mu.Unlock()
-	name := t.nameOf(item)
+	name := t.RecordName(item)
 	r, ok := t.rows[name]
-	version, _ := t.meta(&item)
-	if !ok || r.deleting || *version != cluster.Version(strconv.FormatUint(r.revision, 10)) {
+	if !ok || r.deleting || *t.Version(&item) != cluster.Version(strconv.FormatUint(r.revision, 10)) {
 		return none, cluster.ErrConflict
 	}
 	if t.bare(item) == t.bare(r.item) {

@@ -40,14 +40,11 @@ const (
 
 // kind is one kind of records.
 type kind[T any] struct {
-	client   rest.Interface
-	log      *slog.Logger
-	name     string // of the kind, such as PorinNode; the resource is its plural in small letters
-	nameOf   func(T) string
-	version  func(*T) *cluster.Version
-	deleting func(*T) *bool
-	named    func(name string) T // an unreadable record, as far as its name says
-	check    func(T) error
+	cluster.Kind[T]
+
+	client rest.Interface
+	log    *slog.Logger
+	name   string // of the kind, such as PorinNode; the resource is its plural in small letters
 }
 
 // object is a record as the API server has it.
@@ -71,17 +68,17 @@ func (k kind[T]) read(metadata metav1.ObjectMeta, data []byte) record[T] {
 	err := json.Unmarshal(data, &o)
 	item := o.Spec
 	if err == nil {
-		if said := k.nameOf(item); said != metadata.Name {
+		if said := k.RecordName(item); said != metadata.Name {
 			err = fmt.Errorf("it says that it is %.80q", said)
 		}
 	}
 	if err == nil {
-		err = k.check(item)
+		err = k.Check(item)
 	}
 	if err != nil {
-		return record[T]{k.named(metadata.Name), fmt.Errorf("%w: %s %s: %w", cluster.ErrUnreadable, k.name, metadata.Name, err)}
+		return record[T]{k.Named(metadata.Name), fmt.Errorf("%w: %s %s: %w", cluster.ErrUnreadable, k.name, metadata.Name, err)}
 	}
-	*k.version(&item), *k.deleting(&item) = cluster.Version(metadata.ResourceVersion), metadata.DeletionTimestamp != nil
+	*k.Version(&item), *k.Deleting(&item) = cluster.Version(metadata.ResourceVersion), metadata.DeletionTimestamp != nil
 	return record[T]{item: item}
 }
 
@@ -97,7 +94,7 @@ func (k kind[T]) readOne(data []byte) (item T, uid types.UID, err error) {
 
 func (k kind[T]) write(ctx context.Context, request *rest.Request, item T) (none T, err error) {
 	body, err := json.Marshal(map[string]any{
-		"apiVersion": Version.String(), "kind": k.name, "metadata": map[string]string{"name": k.nameOf(item), "resourceVersion": string(*k.version(&item))}, "spec": item,
+		"apiVersion": Version.String(), "kind": k.name, "metadata": map[string]string{"name": k.RecordName(item), "resourceVersion": string(*k.Version(&item))}, "spec": item,
 	})
 	if err != nil {
 		return none, err
@@ -112,16 +109,16 @@ func (k kind[T]) write(ctx context.Context, request *rest.Request, item T) (none
 }
 
 func (k kind[T]) create(ctx context.Context, item T) (T, error) {
-	*k.version(&item) = ""
+	*k.Version(&item) = ""
 	item, err := k.write(ctx, k.client.Post(), item)
 	return item, k.translate("create", err)
 }
 
 func (k kind[T]) update(ctx context.Context, item T) (none T, err error) {
-	if *k.version(&item) == "" { // the API server would take it for no condition
-		return none, fmt.Errorf("update %s %s without a version: %w", k.name, k.nameOf(item), cluster.ErrConflict)
+	if *k.Version(&item) == "" { // the API server would take it for no condition
+		return none, fmt.Errorf("update %s %s without a version: %w", k.name, k.RecordName(item), cluster.ErrConflict)
 	}
-	item, err = k.write(ctx, k.client.Put().Name(k.nameOf(item)), item)
+	item, err = k.write(ctx, k.client.Put().Name(k.RecordName(item)), item)
 	if apierrors.IsNotFound(err) {
 		return none, fmt.Errorf("update: %w: %w", cluster.ErrConflict, err)
 	}
@@ -130,7 +127,7 @@ func (k kind[T]) update(ctx context.Context, item T) (none T, err error) {
 
 // put creates an item without a version, and else updates it.
 func (k kind[T]) put(ctx context.Context, item T) (T, error) {
-	if *k.version(&item) == "" {
+	if *k.Version(&item) == "" {
 		return k.create(ctx, item)
 	}
 	return k.update(ctx, item)
@@ -157,8 +154,8 @@ func (k kind[T]) remove(ctx context.Context, name string, conditions metav1.Prec
 }
 
 func (k kind[T]) removeVersion(ctx context.Context, item T) error {
-	version := string(*k.version(&item))
-	return k.remove(ctx, k.nameOf(item), metav1.Preconditions{ResourceVersion: &version})
+	version := string(*k.Version(&item))
+	return k.remove(ctx, k.RecordName(item), metav1.Preconditions{ResourceVersion: &version})
 }
 
 // source reads the records that the selector of fields matches.

@@ -18,35 +18,14 @@ import (
 // New returns the backend. The client is one of the group of [Version], and speaks JSON; store says which cluster the API server is of.
 func New(client rest.Interface, store func(context.Context) (string, error), log *slog.Logger) cluster.Backend {
 	return cluster.Backend{
-		Nodes: nodes{kind[cluster.Node]{
-			client, log, "PorinNode", func(n cluster.Node) string { return n.ID.RecordName() }, func(n *cluster.Node) *cluster.Version { return &n.Version }, func(n *cluster.Node) *bool { return &n.Deleting },
-			func(name string) cluster.Node { return cluster.Node{ID: cluster.ParseRecordName(name)} }, cluster.Node.Validate,
-		}},
-		Sessions: sessions{kind[cluster.Session]{
-			client, log, "PorinSession", func(s cluster.Session) string { return s.Node.RecordName() }, func(s *cluster.Session) *cluster.Version { return &s.Version }, func(s *cluster.Session) *bool { return &s.Deleting },
-			func(name string) cluster.Session { return cluster.Session{Node: cluster.ParseRecordName(name)} }, cluster.Session.Validate,
-		}},
-		Pools: pools{kind[cluster.Pool]{
-			client, log, "PorinPool", func(p cluster.Pool) string { return p.Name }, func(p *cluster.Pool) *cluster.Version { return &p.Version }, func(p *cluster.Pool) *bool { return &p.Deleting },
-			func(name string) cluster.Pool { return cluster.Pool{Name: name} }, cluster.Pool.ValidateStored,
-		}},
-		Blocks: blocks{kind[cluster.Block]{
-			client, log, "PorinBlock", func(b cluster.Block) string { return cluster.BlockName(b.CIDR) }, func(*cluster.Block) *cluster.Version { return new(cluster.Version) }, func(b *cluster.Block) *bool { return &b.Deleting },
-			func(name string) cluster.Block { return cluster.Block{CIDR: cluster.ParseBlockName(name)} }, cluster.Block.Validate,
-		}},
+		Nodes:        nodes{kind[cluster.Node]{cluster.NodeKind, client, log, "PorinNode"}},
+		Sessions:     sessions{kind[cluster.Session]{cluster.SessionKind, client, log, "PorinSession"}},
+		Pools:        pools{kind[cluster.Pool]{cluster.PoolKind, client, log, "PorinPool"}},
+		Blocks:       blocks{kind[cluster.Block]{cluster.BlockKind, client, log, "PorinBlock"}},
 		ListsByOwner: true,
-		Info: &info{store: store, kind: kind[cluster.ClusterInfo]{
-			client, log, "PorinCluster", func(cluster.ClusterInfo) string { return infoName }, func(i *cluster.ClusterInfo) *cluster.Version { return &i.Version }, func(*cluster.ClusterInfo) *bool { return new(bool) },
-			func(string) cluster.ClusterInfo { return cluster.ClusterInfo{} }, func(cluster.ClusterInfo) error { return nil },
-		}},
-		Networks: published[cluster.NodeNetwork]{kind[cluster.NodeNetwork]{
-			client, log, "PorinNetwork", func(n cluster.NodeNetwork) string { return n.Node.RecordName() }, func(n *cluster.NodeNetwork) *cluster.Version { return &n.Version }, func(n *cluster.NodeNetwork) *bool { return &n.Deleting },
-			func(name string) cluster.NodeNetwork { return cluster.NodeNetwork{Node: cluster.ParseRecordName(name)} }, cluster.NodeNetwork.Validate,
-		}, false},
-		Endpoints: published[cluster.EndpointGroup]{kind[cluster.EndpointGroup]{
-			client, log, "PorinEndpointGroup", cluster.EndpointGroup.RecordName, func(g *cluster.EndpointGroup) *cluster.Version { return &g.Version }, func(g *cluster.EndpointGroup) *bool { return &g.Deleting },
-			cluster.ParseGroupName, cluster.EndpointGroup.Validate,
-		}, true},
+		Info:         &info{store: store, kind: kind[cluster.ClusterInfo]{cluster.InfoKind(infoName), client, log, "PorinCluster"}},
+		Networks:     published[cluster.NodeNetwork]{kind[cluster.NodeNetwork]{cluster.NetworkKind, client, log, "PorinNetwork"}, false},
+		Endpoints:    published[cluster.EndpointGroup]{kind[cluster.EndpointGroup]{cluster.EndpointGroupKind, client, log, "PorinEndpointGroup"}, true},
 	}
 }
 
