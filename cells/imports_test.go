@@ -28,6 +28,7 @@ var mayImport = map[string][]string{
 	"cells/server":                    {"api/v1", "api/v1/openapi", "cells/metrics", "internal"},
 	"cells/supervisor":                {"api/v1", "cells/server", "internal"},
 	"cells/cluster":                   {"api/v1", "internal"},
+	"cells/cluster/embedded":          {"api/v1", "cells/cluster", "cells/server", "cells/supervisor", "internal"},
 	"cells/cluster/onstore":           {"cells/cluster", "cells/store"},
 	"cells/cluster/admin":             {"api/v1", "cells/cluster", "internal"},
 	"cells/cluster/adminapi":          {"api/v1", "cells/cluster", "cells/cluster/admin", "internal"},

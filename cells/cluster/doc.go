@@ -1,4 +1,4 @@
-// Package cluster has the records that the nodes of a cluster share, and the interfaces of what keeps them (packages onstore and kubernetes/records).
+// Package cluster has the records that the nodes of a cluster share, and the interfaces of what keeps them (packages embedded, onstore and kubernetes/records).
 //
 //	ipam/multipool, API, CLI --> [Nodes] [Sessions] [Pools] [Blocks] [Info] --> embedded (one node), etcd, the Kubernetes API
 //	node ----------------------> [NodeNetwork] [EndpointGroup] -----------------^

@@ -12,6 +12,7 @@ import (
 	"porin.dev/porin/cells/cluster"
 	"porin.dev/porin/cells/cluster/admin"
 	"porin.dev/porin/cells/cluster/adminapi"
+	"porin.dev/porin/cells/cluster/embedded"
 	"porin.dev/porin/cells/cluster/onstore"
 	"porin.dev/porin/cells/cni"
 	"porin.dev/porin/cells/datapath"
@@ -147,15 +148,13 @@ func clusterStore(cfg Config) fx.Option {
 		return fx.Options(leftOut[cluster.Backend](), leftOut[*cache.Cache](), leftOut[policy.RemoteSource]())
 	}
 	all := []fx.Option{fx.Provide(admin.NewNodes), server.Provide(adminapi.NewNodeRoutes), endpoints.Module()}
-	if cfg.Store.Backend == store.BackendKubernetes {
-		all = append(all, fx.Provide(kubernetes.NewAgentBackend, func(n *kubernetes.Namespaces) endpoints.Namespaces { return n }))
-	} else {
-		all = append(all, store.Module(cfg.Store), fx.Provide(onstore.New), leftOut[endpoints.Namespaces]())
-	}
-	if cfg.Store.Backend == store.BackendEmbedded { // which is never away
-		all = append(all, leftOut[*cache.Cache]())
-	} else {
-		all = append(all, cache.Module(cfg.Store.Dir))
+	switch cfg.Store.Backend {
+	case store.BackendKubernetes:
+		all = append(all, fx.Provide(kubernetes.NewAgentBackend, func(n *kubernetes.Namespaces) endpoints.Namespaces { return n }), cache.Module(cfg.Store.Dir))
+	case store.BackendEtcd:
+		all = append(all, store.Module(cfg.Store), fx.Provide(onstore.New), leftOut[endpoints.Namespaces](), cache.Module(cfg.Store.Dir))
+	default: // a file, which is never away
+		all = append(all, embedded.Module(cfg.Store.Dir), leftOut[endpoints.Namespaces](), leftOut[*cache.Cache]())
 	}
 	return fx.Options(all...)
 }

@@ -13,8 +13,7 @@ import (
 
 	v1 "porin.dev/porin/api/v1"
 	"porin.dev/porin/cells/cluster"
-	"porin.dev/porin/cells/cluster/onstore"
-	"porin.dev/porin/cells/store"
+	"porin.dev/porin/cells/cluster/embedded"
 	"porin.dev/porin/internal/testutil"
 )
 
@@ -117,18 +116,12 @@ func (p *pools) blocksInFile() ([]cluster.Block, error) {
 }
 
 func blocksIn(dir, node string) (list []cluster.Block, err error) {
-	cfg := store.DefaultConfig()
-	cfg.Dir = dir
-	s, err := store.New(cfg, slog.New(slog.DiscardHandler))
-	if err != nil {
-		return nil, err
-	}
-	ctx := context.Background()
+	s, ctx := embedded.New(dir, slog.New(slog.DiscardHandler)), context.Background()
 	if err := s.Start(ctx); err != nil {
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, s.Stop(ctx)) }()
-	return blocksOf(onstore.New(s), node)
+	return blocksOf(s.Backend(), node)
 }
 
 func blocksOf(records cluster.Backend, node string) (list []cluster.Block, err error) {

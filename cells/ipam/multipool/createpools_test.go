@@ -10,9 +10,8 @@ import (
 	"porin.dev/porin/cells/cluster"
 	"porin.dev/porin/cells/cluster/admin"
 	"porin.dev/porin/cells/cluster/clustertest"
-	"porin.dev/porin/cells/cluster/onstore"
+	"porin.dev/porin/cells/cluster/embedded/embeddedtest"
 	"porin.dev/porin/cells/ipam/multipool"
-	"porin.dev/porin/cells/store/storetest"
 )
 
 // countCalls counts the calls of that kind.
@@ -89,7 +88,7 @@ func TestDefaultPoolDeleted(t *testing.T) {
 
 // TestPendingPoolNoRound creates pools that are refused: no agent asks the store anything about them.
 func TestPendingPoolNoRound(t *testing.T) {
-	w := newWorld(t, onstore.New(storetest.New(t)))
+	w := newWorld(t, embeddedtest.New(t))
 	w.cfg.Interval = time.Hour
 	pools := w.backend.Pools
 	var reads *atomic.Int64

@@ -12,9 +12,8 @@ import (
 	"porin.dev/porin/cells/cluster"
 	"porin.dev/porin/cells/cluster/admin"
 	"porin.dev/porin/cells/cluster/clustertest"
-	"porin.dev/porin/cells/cluster/onstore"
+	"porin.dev/porin/cells/cluster/embedded/embeddedtest"
 	"porin.dev/porin/cells/ipam/multipool"
-	"porin.dev/porin/cells/store/storetest"
 )
 
 // TestContestAfterRestart restarts the agents of a node and its copy while the store is away.
@@ -40,7 +39,7 @@ func TestContestAfterRestart(t *testing.T) {
 // TestNodeDeleteDuringBoot has a machine boot while its node is deleted as one that is off, after its session was
 // reset. It goes on as another.
 func TestNodeDeleteDuringBoot(t *testing.T) {
-	w := newWorld(t, onstore.New(storetest.New(t)))
+	w := newWorld(t, embeddedtest.New(t))
 	w.cfg.PreAllocate = 0
 	w.pool("default", 28, "10.0.0.0/28")
 	one, two := w.machine("one", 1), w.machine("two", 2)
@@ -208,7 +207,7 @@ func TestCheckDuringClaim(t *testing.T) {
 }
 
 func TestNodeRecordDeletedWhileDown(t *testing.T) {
-	w := newWorld(t, onstore.New(storetest.New(t)))
+	w := newWorld(t, embeddedtest.New(t))
 	w.cfg.PreAllocate = 0
 	w.pool("default", 28, "10.0.0.0/28") // one block
 	one, two := w.machine("one", 1), w.machine("two", 2)

@@ -7,8 +7,7 @@ import (
 	"time"
 
 	"porin.dev/porin/cells/cluster"
-	"porin.dev/porin/cells/cluster/onstore"
-	"porin.dev/porin/cells/store/storetest"
+	"porin.dev/porin/cells/cluster/embedded/embeddedtest"
 )
 
 // TestPoolRecordInvalid puts a pool that nobody writes beside the others: no agent has it.
@@ -22,12 +21,10 @@ func TestPoolRecordInvalid(t *testing.T) {
 		"empty exclusion": `"prefixes":["10.8.0.0/24"],"exclude":[""],"ipv4BlockBits":26,"ipv6BlockBits":122`,
 	} {
 		t.Run(name, func(t *testing.T) {
-			s := storetest.New(t)
-			w := newWorld(t, onstore.New(s))
+			s := embeddedtest.Open(t, t.TempDir())
+			w := newWorld(t, s.Backend())
 			w.pool("default", 28, "10.0.0.0/24")
-			if err := s.Create(t.Context(), "pools/evil", []byte(`{"version":1,"name":"evil","uid":"x","state":"accepted",`+values+`}`)); err != nil {
-				t.Fatal(err)
-			}
+			embeddedtest.Write(t, s, "pools/evil", `{"version":1,"name":"evil","uid":"x","state":"accepted",`+values+`}`)
 			if p, err := w.backend.Pools.Get(t.Context(), "evil"); !errors.Is(err, cluster.ErrUnreadable) {
 				t.Fatalf("it is read as %+v, error %v", p, err)
 			}
@@ -59,8 +56,8 @@ func TestDamagedRecord(t *testing.T) {
 	for _, key := range []string{"nodes/other.aaaaaaaaaa", "pools/other", "blocks/10-9-0-0-28", "sessions/other.aaaaaaaaaa/session"} {
 		for _, recovery := range []bool{false, true} {
 			t.Run(fmt.Sprintf("%s recovery=%v", key, recovery), func(t *testing.T) {
-				s := storetest.New(t)
-				w := newWorld(t, onstore.New(s))
+				s := embeddedtest.Open(t, t.TempDir())
+				w := newWorld(t, s.Backend())
 				w.pool("default", 28, "10.0.0.0/24")
 				zero := w.machine("zero", 7)
 				w.mustAllocate(zero)
@@ -68,9 +65,7 @@ func TestDamagedRecord(t *testing.T) {
 					w.beginRecovery()
 					w.endRecovery() // long ago
 				}
-				if err := s.Create(t.Context(), key, []byte(`{"version":2,"of":"a later agent"}`)); err != nil {
-					t.Fatal(err)
-				}
+				embeddedtest.Write(t, s, key, `{"version":2,"of":"a later agent"}`)
 				one := w.machine("one", 1)
 				var err error
 				for end := time.Now().Add(2 * time.Second); time.Now().Before(end); {
@@ -86,8 +81,8 @@ func TestDamagedRecord(t *testing.T) {
 
 // TestDamagedPool damages a pool that an agent has a block of; it wants one of another pool.
 func TestDamagedPool(t *testing.T) {
-	s := storetest.New(t)
-	w := newWorld(t, onstore.New(s))
+	s := embeddedtest.Open(t, t.TempDir())
+	w := newWorld(t, s.Backend())
 	w.cfg.PreAllocate = 0
 	w.pool("default", 28, "10.0.0.0/24")
 	w.pool("other", 28, "10.1.0.0/24")
@@ -95,14 +90,9 @@ func TestDamagedPool(t *testing.T) {
 	w.wait("it has a block of the other pool", func() bool { return one.controller.Refill(t.Context(), "other") == nil })
 	one.addresses.adopt(one.addresses.anyOf("other")) // a pod
 	w.stop(one)
-	entry, err := s.Get(t.Context(), "pools/other")
-	if err == nil {
-		err = s.Replace(t.Context(), "pools/other", entry.Value, []byte(`{"version":2,"of":"a later agent"}`))
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	embeddedtest.Write(t, s, "pools/other", `{"version":2,"of":"a later agent"}`)
 	w.start(one)
+	var err error
 	for end := time.Now().Add(3 * time.Second); time.Now().Before(end); {
 		if err = one.controller.Refill(t.Context(), "default"); err == nil {
 			return
@@ -113,21 +103,16 @@ func TestDamagedPool(t *testing.T) {
 
 // TestDamagedOwnBlock damages the record of one block of a node.
 func TestDamagedOwnBlock(t *testing.T) {
-	s := storetest.New(t)
-	w := newWorld(t, onstore.New(s))
+	s := embeddedtest.Open(t, t.TempDir())
+	w := newWorld(t, s.Backend())
 	w.pool("default", 28, "10.0.0.0/24")
 	one := w.machine("one", 1)
 	w.mustAllocate(one)
 	key := "blocks/" + cluster.BlockName(w.blocks()[0].CIDR)
 	w.stop(one)
-	entry, err := s.Get(t.Context(), key)
-	if err == nil {
-		err = s.Replace(t.Context(), key, entry.Value, []byte(`{}`))
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	embeddedtest.Write(t, s, key, `{}`)
 	w.start(one)
+	var err error
 	for range 16 { // more than the block has
 		for end := time.Now().Add(3 * time.Second); time.Now().Before(end); {
 			if _, err = w.allocate(one, 100*time.Millisecond); err == nil {
@@ -142,17 +127,15 @@ func TestDamagedOwnBlock(t *testing.T) {
 
 // TestDamagedForeignBlockFullPool has a pool that is nearly full and one block of another pool that cannot be read.
 func TestDamagedForeignBlock(t *testing.T) {
-	s := storetest.New(t)
-	w := newWorld(t, onstore.New(s))
+	s := embeddedtest.Open(t, t.TempDir())
+	w := newWorld(t, s.Backend())
 	w.cfg.PreAllocate = 0
 	w.pool("default", 32, "10.0.0.0/26") // 64 blocks
 	one, two := w.machine("one", 1), w.machine("two", 2)
 	for range 60 {
 		w.mustAllocate(one)
 	}
-	if err := s.Create(t.Context(), "blocks/10-9-0-0-28", []byte(`{}`)); err != nil {
-		t.Fatal(err)
-	}
+	embeddedtest.Write(t, s, "blocks/10-9-0-0-28", `{}`)
 	var err error
 	bad := 0
 	for range 4 {

@@ -8,8 +8,7 @@ import (
 
 	"porin.dev/porin/cells/cluster"
 	"porin.dev/porin/cells/cluster/admin"
-	"porin.dev/porin/cells/cluster/onstore"
-	"porin.dev/porin/cells/store/storetest"
+	"porin.dev/porin/cells/cluster/embedded/embeddedtest"
 )
 
 const unreadable = `{"version":2,"of":"a later agent"}`
@@ -23,12 +22,10 @@ func TestPoolsUnreadableRecord(t *testing.T) {
 		"pools/other":        {cluster.ErrUnreadable, cluster.ErrUnreadable, nil},
 	} {
 		t.Run(key, func(t *testing.T) {
-			s := storetest.New(t)
-			w := newWorld(t, onstore.New(s))
+			s := embeddedtest.Open(t, t.TempDir())
+			w := newWorld(t, s.Backend())
 			p := w.pool("there", 28, "10.1.0.0/24")
-			if err := s.Create(t.Context(), key, []byte(unreadable)); err != nil {
-				t.Fatal(err)
-			}
+			embeddedtest.Write(t, s, key, unreadable)
 			pools := admin.NewPools(w.backend)
 			check := func(what string, err, want error) {
 				t.Helper()
@@ -61,16 +58,15 @@ func TestPoolsUnreadableRecord(t *testing.T) {
 func TestRecoveryUnreadableRecord(t *testing.T) {
 	for _, key := range []string{"nodes/other.aaaaaaaaaa", "sessions/other.aaaaaaaaaa/session"} {
 		t.Run(key, func(t *testing.T) {
-			s := storetest.New(t)
-			w := newWorld(t, onstore.New(s))
+			s := embeddedtest.Open(t, t.TempDir())
+			w := newWorld(t, s.Backend())
 			w.pool("default", 28, "10.0.0.0/24")
 			other := cluster.NodeID{Name: "other", Key: "aaaaaaaaaa"}
-			err := s.Create(t.Context(), key, []byte(unreadable))
-			if err == nil && key != "nodes/"+other.RecordName() {
-				_, err = w.backend.Nodes.Create(t.Context(), cluster.Node{ID: other, State: cluster.NodeActive})
-			}
-			if err != nil {
-				t.Fatal(err)
+			embeddedtest.Write(t, s, key, unreadable)
+			if key != "nodes/"+other.RecordName() {
+				if _, err := w.backend.Nodes.Create(t.Context(), cluster.Node{ID: other, State: cluster.NodeActive}); err != nil {
+					t.Fatal(err)
+				}
 			}
 			w.beginRecovery()
 			one := w.machine("one", 1)
@@ -89,8 +85,8 @@ func TestRecoveryUnreadableRecord(t *testing.T) {
 // TestNodeDeleteUnreadableConflict has the session that names a conflict be written by a later version: the node that
 // it names may not be deleted, but in a recovery.
 func TestNodeDeleteUnreadableConflict(t *testing.T) {
-	s := storetest.New(t)
-	w := newWorld(t, onstore.New(s))
+	s := embeddedtest.Open(t, t.TempDir())
+	w := newWorld(t, s.Backend())
 	w.cfg.PreAllocate = 0
 	w.pool("default", 28, "10.0.0.0/28") // one block
 	one := w.machine("one", 1)
@@ -103,14 +99,8 @@ func TestNodeDeleteUnreadableConflict(t *testing.T) {
 	w.stop(one)
 	now := one.controller.Status().Node
 	key := "sessions/" + now.RecordName() + "/session"
-	e, err := s.Get(t.Context(), key)
-	if err == nil {
-		err = s.Replace(t.Context(), key, e.Value, []byte(unreadable))
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	err = w.nodeAdmin().Delete(t.Context(), former, true)
+	embeddedtest.Write(t, s, key, unreadable)
+	err := w.nodeAdmin().Delete(t.Context(), former, true)
 	if !errors.Is(err, admin.ErrConflictsUnknown) || !strings.Contains(err.Error(), now.String()) || len(w.blocks()) != 1 {
 		t.Errorf("error %v, want %v with node %s; blocks %v", err, admin.ErrConflictsUnknown, now, w.blocks())
 	}
@@ -123,14 +113,12 @@ func TestNodeDeleteUnreadableConflict(t *testing.T) {
 func TestNodeAdminUnreadableRecord(t *testing.T) {
 	for _, key := range []string{"nodes/other.aaaaaaaaaa", "sessions/other.aaaaaaaaaa/session", "blocks/10-9-0-0-28"} {
 		t.Run(key, func(t *testing.T) {
-			s := storetest.New(t)
-			w := newWorld(t, onstore.New(s))
+			s := embeddedtest.Open(t, t.TempDir())
+			w := newWorld(t, s.Backend())
 			w.pool("default", 28, "10.0.0.0/24")
 			one := w.machine("one", 1)
 			w.mustAllocate(one)
-			if err := s.Create(t.Context(), key, []byte(unreadable)); err != nil {
-				t.Fatal(err)
-			}
+			embeddedtest.Write(t, s, key, unreadable)
 			nodes := w.nodeAdmin()
 			list, err := nodes.List(t.Context())
 			if err != nil {

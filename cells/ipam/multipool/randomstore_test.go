@@ -16,10 +16,10 @@ import (
 	"porin.dev/porin/cells/cluster"
 	"porin.dev/porin/cells/cluster/admin"
 	"porin.dev/porin/cells/cluster/clustertest"
+	"porin.dev/porin/cells/cluster/embedded/embeddedtest"
 	"porin.dev/porin/cells/cluster/onstore"
 	"porin.dev/porin/cells/ipam/multipool"
 	"porin.dev/porin/cells/kubernetes/records/recordstest"
-	"porin.dev/porin/cells/store"
 	"porin.dev/porin/cells/store/storetest"
 	"porin.dev/porin/cells/store/storetest/etcdtest"
 	"porin.dev/porin/internal/testutil"
@@ -61,10 +61,9 @@ func strictBacking(t *testing.T, seed uint64) *backing {
 
 // embeddedBacking is set back by another file in place of the one that it has, while the store is stopped.
 func embeddedBacking(t *testing.T) *backing {
-	cfg := store.DefaultConfig()
-	cfg.Dir = t.TempDir()
-	s := storetest.Open(t, cfg)
-	file, saved := filepath.Join(cfg.Dir, "store.db"), filepath.Join(t.TempDir(), "saved.db")
+	dir := t.TempDir()
+	s := embeddedtest.Open(t, dir)
+	file, saved := filepath.Join(dir, "store.db"), filepath.Join(t.TempDir(), "saved.db")
 	whileStopped := func(do func() error) func() {
 		return func() {
 			err := s.Stop(context.Background())
@@ -80,7 +79,7 @@ func embeddedBacking(t *testing.T) *backing {
 		}
 	}
 	return &backing{
-		Backend: onstore.New(s), every: 4000,
+		Backend: s.Backend(), every: 4000,
 		save:    whileStopped(func() error { return copyFile(file, saved) }),
 		restore: whileStopped(func() error { return copyFile(saved, file) }),
 		wipe:    whileStopped(func() error { return os.Remove(file) }),

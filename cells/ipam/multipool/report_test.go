@@ -5,10 +5,9 @@ import (
 	"testing"
 
 	v1 "porin.dev/porin/api/v1"
-	"porin.dev/porin/cells/cluster/onstore"
+	"porin.dev/porin/cells/cluster/embedded/embeddedtest"
 	"porin.dev/porin/cells/doctor"
 	"porin.dev/porin/cells/ipam/multipool"
-	"porin.dev/porin/cells/store/storetest"
 )
 
 // reported is what the agent of a machine says in porin status.
@@ -68,8 +67,8 @@ func TestStatusConflict(t *testing.T) {
 
 // TestStatusUnreadableBlock has the record of a block be one that nobody can read.
 func TestStatusUnreadableBlock(t *testing.T) {
-	store := storetest.New(t)
-	w := newWorld(t, onstore.New(store))
+	store := embeddedtest.Open(t, t.TempDir())
+	w := newWorld(t, store.Backend())
 	w.pool("default", 28, "10.0.0.0/28") // one block
 	one := w.machine("one", 1)
 	w.mustAllocate(one)
@@ -77,7 +76,7 @@ func TestStatusUnreadableBlock(t *testing.T) {
 	if err := w.backend.Blocks.Delete(t.Context(), b.CIDR, b.Claim); err != nil {
 		t.Fatal(err)
 	}
-	w.wait("its record cannot be read", func() bool { return store.Create(t.Context(), "blocks/10-0-0-0-28", []byte(unreadable)) == nil })
+	embeddedtest.Write(t, store, "blocks/10-0-0-0-28", unreadable)
 	w.wait("it tells of the conflict, without an owner", func() bool {
 		_ = one.controller.Reconcile(t.Context())
 		all := reported(one).Conflicts

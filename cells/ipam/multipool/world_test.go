@@ -19,6 +19,7 @@ import (
 	"porin.dev/porin/cells/cluster"
 	"porin.dev/porin/cells/cluster/admin"
 	"porin.dev/porin/cells/cluster/clustertest"
+	"porin.dev/porin/cells/cluster/embedded/embeddedtest"
 	"porin.dev/porin/cells/cluster/onstore"
 	"porin.dev/porin/cells/ipam/multipool"
 	"porin.dev/porin/cells/kubernetes/records/recordstest"
@@ -78,7 +79,7 @@ func newWorld(t *testing.T, b cluster.Backend) *world {
 
 // each runs the test on each backend.
 func each(t *testing.T, test func(t *testing.T, b cluster.Backend)) {
-	t.Run("embedded", func(t *testing.T) { test(t, onstore.New(storetest.New(t))) })
+	t.Run("embedded", func(t *testing.T) { test(t, embeddedtest.New(t)) })
 	t.Run("etcd", func(t *testing.T) { test(t, onstore.New(storetest.Open(t, etcdtest.Start(t, nil).Config()))) })
 	t.Run("kubernetes", func(t *testing.T) {
 		_, b := recordstest.Start(t)
