@@ -2,6 +2,7 @@ package embedded_test
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -9,11 +10,15 @@ import (
 	"testing"
 
 	"go.etcd.io/bbolt"
+	"golang.org/x/sys/unix"
 
+	"porin.dev/porin/cells/cluster"
 	"porin.dev/porin/cells/cluster/clustertest"
 	"porin.dev/porin/cells/cluster/embedded"
 	"porin.dev/porin/cells/cluster/embedded/embeddedtest"
+	"porin.dev/porin/cells/supervisor"
 	"porin.dev/porin/internal/fault"
+	"porin.dev/porin/internal/testutil"
 )
 
 // starts returns how a start of the store in the folder fails, and its nodes if it does not.
@@ -106,5 +111,66 @@ func TestStartWrongContent(t *testing.T) {
 		if _, err := starts(t, dir); (err != nil) != test.damaged || err != nil && !strings.Contains(err.Error(), "is damaged") {
 			t.Errorf("%s: error %v, want one %t", name, err, test.damaged)
 		}
+	}
+}
+
+// TestFullDisk fills the disk of the store and empties it again.
+func TestFullDisk(t *testing.T) {
+	testutil.Root(t)
+	dir := t.TempDir()
+	if err := unix.Mount("tmpfs", dir, "tmpfs", 0, "size=256k"); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := unix.Unmount(dir, 0); err != nil {
+			t.Error(err)
+		}
+	})
+	s := embeddedtest.Open(t, dir)
+	b, filler := s.Backend(), filepath.Join(dir, "filler")
+	first, err := b.Nodes.Create(t.Context(), clustertest.NodeNamed("first"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filler, make([]byte, 256<<10), 0o600); !errors.Is(err, unix.ENOSPC) {
+		t.Fatalf("the disk is not full: %v", err)
+	}
+	large := clustertest.NodeNamed("large")
+	large.MachineID = strings.Repeat("x", 64<<10) // more than the file has room for
+	_, err = b.Nodes.Create(t.Context(), large)
+	if !errors.Is(err, cluster.ErrUnavailable) || !errors.Is(err, unix.ENOSPC) || !strings.Contains(err.Error(), dir) {
+		t.Errorf("create on a full disk: error %v", err)
+	}
+	if condition := s.Condition(); condition.State != supervisor.Degraded || !strings.Contains(condition.Reason, "no space left") {
+		t.Errorf("condition %+v", condition)
+	}
+	if got, err := b.Nodes.Get(t.Context(), first.ID); err != nil || got != first {
+		t.Errorf("get on a full disk: %+v, error %v", got, err)
+	}
+	if err := os.Remove(filler); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := b.Nodes.Create(t.Context(), large); err != nil {
+		t.Errorf("create with room again: %v", err)
+	}
+}
+
+// TestReadOnlyFolder: the start says which file it cannot open.
+func TestReadOnlyFolder(t *testing.T) {
+	testutil.Root(t)
+	dir, path := filled(t, 1)
+	if err := unix.Mount(dir, dir, "", unix.MS_BIND, ""); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := unix.Unmount(dir, 0); err != nil {
+			t.Error(err)
+		}
+	})
+	if err := unix.Mount("", dir, "", unix.MS_BIND|unix.MS_REMOUNT|unix.MS_RDONLY, ""); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := starts(t, dir); fault.KindOf(err) != fault.Unavailable || !strings.Contains(err.Error(), path) || !errors.Is(err, unix.EROFS) {
+		t.Errorf("error %v", err)
 	}
 }
