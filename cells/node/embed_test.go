@@ -10,7 +10,8 @@ import (
 
 	"go.uber.org/fx"
 
-	"porin.dev/porin/cells/cluster/onstore"
+	"porin.dev/porin/cells/cluster"
+	"porin.dev/porin/cells/cluster/clustertest"
 	"porin.dev/porin/cells/endpoint"
 	"porin.dev/porin/cells/endpointmanager"
 	"porin.dev/porin/cells/ipam"
@@ -19,8 +20,6 @@ import (
 	"porin.dev/porin/cells/node/cache"
 	"porin.dev/porin/cells/node/endpoints"
 	"porin.dev/porin/cells/policy"
-	"porin.dev/porin/cells/store"
-	"porin.dev/porin/cells/store/storetest/etcdtest"
 	"porin.dev/porin/cells/supervisor"
 	"porin.dev/porin/internal/testutil"
 )
@@ -35,13 +34,13 @@ type embedded struct {
 }
 
 // embed is the example of docs/nodes.md.
-func embed(name, podCIDR, stateDir string, etcd store.Config) (app *fx.App, parts embedded) {
+func embed(name, podCIDR, stateDir string, records cluster.Backend) (app *fx.App, parts embedded) {
 	addresses, manager, own := ipam.DefaultConfig(), endpointmanager.DefaultConfig(), node.DefaultConfig()
 	addresses.PodCIDRs, manager.StateDir, own.Name = []string{podCIDR}, stateDir, name
 	blocks := node.Static{Node: node.IDOfName(name), Prefixes: addresses.Prefixes()}
 
 	app = fx.New(fx.NopLogger, fx.Supply(slog.Default()), fx.Populate(&parts),
-		store.Module(etcd), fx.Provide(onstore.New), ipam.Module(addresses), endpointmanager.Module(manager),
+		fx.Supply(records), ipam.Module(addresses), endpointmanager.Module(manager),
 		node.Module(own), endpoints.Module(), supervisor.Module(supervisor.DefaultConfig()),
 		fx.Provide(func() node.Blocks { return blocks }, func(s *ipam.Step) endpoint.Steps { return endpoint.Steps{s} }),
 		// The program has none of these:
@@ -65,14 +64,15 @@ func (to told) SetRemote(change policy.RemoteChange) {
 // TestEmbed has two programs with the cells know each other's node and endpoints.
 func TestEmbed(t *testing.T) {
 	testutil.Root(t)
-	etcd, lan := etcdtest.Start(t, nil).Config(), testutil.NewLAN(t)
+	records, lan := clustertest.NewStrict(1), testutil.NewLAN(t)
+	t.Cleanup(records.Close)
 	heard := map[string]told{"node1": make(told, 16), "node2": make(told, 16)}
 	var nodes []embedded
 	for _, n := range []*testutil.Node{lan.NewNode(t), lan.NewNode(t)} {
 		var app *fx.App
 		var parts embedded
 		err := n.Do(func() error {
-			app, parts = embed(n.Name, n.PodIPv4.String(), t.TempDir(), etcd)
+			app, parts = embed(n.Name, n.PodIPv4.String(), t.TempDir(), records.Backend())
 			parts.Remote.Begin(heard[n.Name]) // before the start
 			return app.Start(t.Context())
 		})

@@ -71,28 +71,8 @@ func porinWithAPI(t *testing.T) (*system, *kubernetestest.Server) {
 // startAPI starts an API server in the namespace of a new node, and returns the agent's flag for it.
 func startAPI(t *testing.T) (server *kubernetestest.Server, node *testutil.Node, kubeconfig string) {
 	t.Helper()
-	scheme := runtime.NewScheme()
-	if err := errors.Join(corev1.AddToScheme(scheme), metav1.AddMetaToScheme(scheme)); err != nil {
-		t.Fatal(err)
-	}
-	metav1.AddToGroupVersion(scheme, schema.GroupVersion{Version: "v1"})
-	resource := func(group, version, resource, kind string, namespaced bool) kubernetestest.Resource {
-		return kubernetestest.Resource{
-			GroupVersionResource: schema.GroupVersionResource{Group: group, Version: version, Resource: resource}, Kind: kind, Namespaced: namespaced,
-		}
-	}
-	resources := []kubernetestest.Resource{
-		resource("", "v1", "pods", "Pod", true), resource("", "v1", "namespaces", "Namespace", false),
-		resource("", "v1", "nodes", "Node", false), resource("", "v1", "events", "Event", true),
-		resource("networking.k8s.io", "v1", "networkpolicies", "NetworkPolicy", true),
-		resource("apiextensions.k8s.io", "v1", "customresourcedefinitions", "CustomResourceDefinition", false),
-	}
-	for _, kind := range []string{"PorinNode", "PorinSession", "PorinPool", "PorinBlock", "PorinCluster", "PorinNetwork", "PorinEndpointGroup"} {
-		resources = append(resources, resource("porin.dev", "v1alpha1", strings.ToLower(kind)+"s", kind, false))
-	}
-	server = kubernetestest.New(scheme, resources...)
-	node = testutil.NewNode(t)
-	return server, node, "--kubeconfig=" + server.ServeIn(t, node.Do)
+	server, node = recordstest.NewServer(t), testutil.NewNode(t)
+	return server, node, "--kubeconfig=" + server.ServeIn(t, node.Do, "127.0.0.1:0").Kubeconfig
 }
 
 func object(version, kind, namespace, name string, fields map[string]any) map[string]any {

@@ -5,8 +5,8 @@
 //
 //	make chaos                    two minutes
 //	make chaos DURATION=1h SEED=7 an hour, with the random choices of seed 7
-//	make chaos MODE=multi-pool    addresses from pools in an etcd of three members, which are killed, stopped, cut off and
-//	                              restored from a snapshot, too; what all nodes have is compared every second
+//	make chaos MODE=multi-pool    addresses from pools of a Kubernetes API, whose three servers are killed, stopped, cut off and
+//	                              set back to a backup, too; what all nodes have is compared every second
 //
 // How threads and packets interleave is not in the seed: it repeats the choices, not the run.
 package chaos
@@ -14,7 +14,6 @@ package chaos
 import (
 	"flag"
 	"fmt"
-	"os"
 	"testing"
 	"time"
 
@@ -28,13 +27,6 @@ var (
 )
 
 func TestMain(m *testing.M) {
-	if config := os.Getenv(envMember); config != "" {
-		if err := memberMain(config); err != nil {
-			fmt.Fprintln(os.Stderr, "etcd:", err)
-			os.Exit(1)
-		}
-		return
-	}
 	testutil.Main(m, testutil.Binaries(), testutil.HostUntouched(), testutil.NoLeaks())
 }
 

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	v1 "porin.dev/porin/api/v1"
+	"porin.dev/porin/cells/cluster"
 	"porin.dev/porin/internal/testutil"
 )
 
@@ -145,12 +146,12 @@ func (h *host) porin(args ...string) ([]byte, error) {
 }
 
 // singles is a pool of single addresses: who gets one has claimed a block for it.
-var singles = v1.PoolSpec{Name: "singles", Prefixes: []netip.Prefix{netip.MustParsePrefix("10.65.0.0/27")}, IPv4BlockBits: 32}
+var singles = cluster.Pool{Name: "singles", Prefixes: []netip.Prefix{netip.MustParsePrefix("10.65.0.0/27")}, IPv4BlockBits: 32}
 
 // agree waits until no node sees anything wrong about addresses, and has each claim a block.
 func (w *world) agree(t *testing.T) {
 	t.Helper()
-	if w.etcd == nil {
+	if w.api == nil {
 		return
 	}
 	testutil.Eventually(t, func() error { // an operation that was under way when the trouble ended
@@ -167,13 +168,13 @@ func (w *world) agree(t *testing.T) {
 			return nil
 		})
 	}
+	if err := w.api.putPool(singles); err != nil {
+		t.Fatal(err)
+	}
 	given := map[netip.Addr]string{}
 	for _, h := range w.hosts {
 		var got v1.Reservation
 		testutil.Eventually(t, func() error {
-			if err := h.agent.Do(http.MethodPut, "/v1/pool/"+singles.Name, singles, nil); err != nil {
-				return err
-			}
 			return h.agent.Do(http.MethodPost, "/v1/ipam", v1.ReservationRequest{Owner: h.node.Name, Pool: singles.Name}, &got)
 		})
 		addr := got.Addresses.IPv4

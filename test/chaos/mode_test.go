@@ -2,28 +2,24 @@ package chaos
 
 import (
 	"fmt"
-	"net/http"
 	"net/netip"
 	"slices"
-	"testing"
-	"time"
 
-	v1 "porin.dev/porin/api/v1"
+	"porin.dev/porin/cells/cluster"
 	"porin.dev/porin/internal/testutil"
 )
 
 // The modes.
 const (
 	podCIDR   = "pod-cidr"
-	multiPool = "multi-pool" // of an etcd, whose members are killed and stopped, too
+	multiPool = "multi-pool" // of a Kubernetes API, whose servers are killed and stopped, too
 )
 
 // pool has small blocks, so that nodes claim some all the time, and about twice as many as they need.
-var pool = v1.PoolSpec{
-	Name:          "default",
+var pool = cluster.Pool{
+	Name:          cluster.DefaultPool,
 	Prefixes:      []netip.Prefix{netip.MustParsePrefix("10.64.0.0/25"), netip.MustParsePrefix("fd00:64::/121")},
 	IPv4BlockBits: 29, IPv6BlockBits: 125,
-	Quarantine: new(time.Duration(0)),
 }
 
 // favoured is the node whose pods ask for a pool of single addresses: it claims a block for nearly every pod.
@@ -39,8 +35,8 @@ func (w *world) favour(pool string, h *host) { w.favourite.Store(&favoured{pool,
 func (w *world) newPool(stop <-chan struct{}) string {
 	n := w.pools
 	w.pools++
-	fresh := v1.PoolSpec{
-		Name: fmt.Sprintf("fresh-%d", n), IPv4BlockBits: 32, IPv6BlockBits: 128, Quarantine: new(time.Duration(0)),
+	fresh := cluster.Pool{
+		Name: fmt.Sprintf("fresh-%d", n), IPv4BlockBits: 32, IPv6BlockBits: 128,
 		Prefixes: []netip.Prefix{
 			netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 66, byte(n >> 3), byte(n << 5)}), 27),
 			netip.PrefixFrom(netip.AddrFrom16([16]byte{0xfd, 0, 0, 0x66, 6: byte(n >> 8), 7: byte(n)}), 123),
@@ -48,7 +44,7 @@ func (w *world) newPool(stop <-chan struct{}) string {
 	}
 	w.fresh = fresh
 	for {
-		err := w.hosts[0].agent.Do(http.MethodPut, "/v1/pool/"+fresh.Name, fresh, nil)
+		err := w.api.putPool(fresh)
 		if err == nil || !sleep(retry, stop) {
 			return fresh.Name
 		}
@@ -66,26 +62,15 @@ func (h *host) choosePool(c *testutil.Container) {
 // repaired would hide a leak.
 func (w *world) flags(node *testutil.Node) []string {
 	always := []string{"--doctor-repair=false", "--log-level=warn"}
-	if w.etcd == nil {
+	if w.api == nil {
 		return append(always, "--ipam-pod-cidr="+node.PodIPv4.String()+","+node.PodIPv6.String(), "--ipam-quarantine=0s")
 	}
-	return append(always, "--ipam-mode=multi-pool", "--ipam-pre-allocate=4", "--store=etcd", "--store-etcd-endpoints="+w.etcd.endpoints())
-}
-
-// prepare makes the pool, when there are pools.
-func (h *host) prepare(t *testing.T) {
-	t.Helper()
-	if h.etcd == nil {
-		return
-	}
-	if err := h.agent.Do(http.MethodPut, "/v1/pool/"+pool.Name, pool, nil); err != nil {
-		t.Fatal(err)
-	}
+	return slices.Concat(always, []string{"--ipam-mode=multi-pool", "--ipam-pre-allocate=4"}, w.api.flags())
 }
 
 // prefixes are those of the node's pods: of the ones that live, when the node has parts of a pool.
 func (h *host) prefixes() (all []netip.Prefix) {
-	if h.etcd == nil {
+	if h.api == nil {
 		return []netip.Prefix{h.node.PodIPv4, h.node.PodIPv6}
 	}
 	for _, p := range h.live {

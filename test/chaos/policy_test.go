@@ -28,9 +28,20 @@ func podArgs(namespace, name string) [][2]string {
 	return [][2]string{{"IgnoreUnknown", "1"}, {"K8S_POD_NAMESPACE", namespace}, {"K8S_POD_NAME", name}, {"K8S_POD_UID", name}}
 }
 
-// label gives a resident its name as a label.
+// podOf is what a runtime tells of a new pod, which the API knows, if there is one.
+func (h *host) podOf(namespace, name string) [][2]string {
+	if h.api != nil {
+		h.api.putPod(h.node, namespace, name)
+	}
+	return podArgs(namespace, name)
+}
+
+// label gives a resident its name as a label, if the API does not.
 func (h *host) label(t *testing.T, p nodecheck.Pod, name string) {
 	t.Helper()
+	if h.api != nil {
+		return
+	}
 	api := client.New(h.node.Socket)
 	defer api.Close()
 	if _, err := api.UpdateEndpoint(t.Context(), "container-id:"+p.ID, v1.EndpointPatch{Labels: map[string]string{"name": name}}); err != nil {

@@ -20,10 +20,10 @@ type counts struct {
 	proxiesReplaced              atomic.Int64 // while they ran
 	// Of guests, through the proxy.
 	guestRequests, guestRequestsFailed atomic.Int64
-	// Of the members of etcd.
-	membersKilled, hangs, partitions atomic.Int64
+	// Of the API servers.
+	serversKilled, hangs, partitions atomic.Int64
 	nodesCut                         atomic.Int64 // Porin's nodes that were cut off
-	restores, announced, backThen    atomic.Int64 // of etcd; backThen is the sum of how long before the snapshots were taken
+	restores, announced, backThen    atomic.Int64 // of the API; backThen is the sum of how long before the backups were made
 	comparisons, blocks, addresses   atomic.Int64 // of all nodes, and what they had, in sum
 	agreed                           atomic.Int64 // nodes that claimed a block at the end
 }
@@ -35,8 +35,8 @@ func (c *counts) print() {
 	fmt.Printf("chaos: porin-proxy %d times killed, %d times replaced while it ran; requests of guests: %d answered by the server or the rules, %d failed\n",
 		c.proxiesKilled.Load(), c.proxiesReplaced.Load(), c.guestRequests.Load(), c.guestRequestsFailed.Load())
 	if n := c.restores.Load(); n > 0 {
-		fmt.Printf("chaos: etcd: %d members killed, %d stopped for a while, %d cut off; %d times restored from a snapshot of %v before on average, %d of these announced; %d times a node cut off\n",
-			c.membersKilled.Load(), c.hangs.Load(), c.partitions.Load(), n, (time.Duration(c.backThen.Load()) / time.Duration(n)).Round(100*time.Millisecond), c.announced.Load(), c.nodesCut.Load())
+		fmt.Printf("chaos: API: %d servers killed, %d times some stopped for a while, %d cut off; %d times restored from a backup of %v before on average, %d of these announced; %d times a node cut off\n",
+			c.serversKilled.Load(), c.hangs.Load(), c.partitions.Load(), n, (time.Duration(c.backThen.Load()) / time.Duration(n)).Round(100*time.Millisecond), c.announced.Load(), c.nodesCut.Load())
 		fmt.Printf("chaos: owners on all nodes compared %d times, %d blocks and %d addresses in sum; %d nodes claimed a block at the end\n",
 			c.comparisons.Load(), c.blocks.Load(), c.addresses.Load(), c.agreed.Load())
 	}
@@ -51,10 +51,10 @@ func (w *world) enough(t *testing.T) {
 		"policy was changed": &c.policies, "layer 7 rule was changed": &c.layer7Policies, "porin-proxy was killed": &c.proxiesKilled,
 		"porin-proxy was replaced": &c.proxiesReplaced, "request of a guest had an answer": &c.guestRequests,
 	}
-	if w.etcd != nil {
+	if w.api != nil {
 		for what, n := range map[string]*atomic.Int64{
-			"member of etcd was killed": &c.membersKilled, "member of etcd was stopped": &c.hangs, "member of etcd was cut off": &c.partitions,
-			"etcd was restored": &c.restores, "comparison of owners": &c.comparisons,
+			"API server was killed": &c.serversKilled, "API server was stopped": &c.hangs, "API server was cut off": &c.partitions,
+			"API was restored": &c.restores, "comparison of owners": &c.comparisons,
 			"node was cut off": &c.nodesCut, "block was compared": &c.blocks, "address was compared": &c.addresses,
 		} {
 			due[what] = n

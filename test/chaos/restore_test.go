@@ -4,112 +4,78 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
-	"net"
 	"net/http"
-	"os"
-	"path/filepath"
-	"slices"
+	"strconv"
 	"time"
 
-	clientv3 "go.etcd.io/etcd/client/v3"
-	"go.etcd.io/etcd/client/v3/snapshot"
-	restorer "go.etcd.io/etcd/etcdutl/v3/snapshot"
-	"go.etcd.io/etcd/server/v3/storage/wal"
-	"go.uber.org/zap"
-	"google.golang.org/grpc"
-
 	v1 "porin.dev/porin/api/v1"
+	"porin.dev/porin/cells/cluster/admin"
 	"porin.dev/porin/internal/testutil"
 )
 
-// save takes a snapshot of what one member has, which may be behind the others. When it does not answer, an older snapshot stays.
-func (e *etcd) save(w *world, random *rand.Rand) {
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
-	defer cancel()
-	dial := func(ctx context.Context, addr string) (conn net.Conn, err error) {
-		err = e.fabric.Do(func() (err error) {
-			conn, err = new(net.Dialer).DialContext(ctx, "tcp", addr)
-			return err
-		})
-		return conn, err
-	}
-	path, now := filepath.Join(e.dir, "snapshot.db"), time.Now()
-	_, err := snapshot.SaveWithVersion(ctx, zap.NewNop(), clientv3.Config{
-		Endpoints: []string{e.members[random.IntN(members)].config.Client}, DialOptions: []grpc.DialOption{grpc.WithContextDialer(dial)},
-	}, path)
-	if err != nil {
-		w.wrongs.add("no snapshot of etcd", err.Error())
-		return
-	}
-	e.snapshot, e.taken = path, now
+// save makes a backup.
+func (a *api) save() {
+	backup := a.Backup()
+	a.version, a.backup, a.taken = a.versionNow(), &backup, time.Now()
 }
 
-// restore does what an administrator does: all members end, and begin as another cluster with what the snapshot has.
+func (a *api) versionNow() uint64 {
+	n, _ := strconv.ParseUint(a.Version(), 10, 64)
+	return n
+}
+
+// restoreWay is how an administrator restores.
+type restoreWay int
+
+const (
+	unannounced restoreWay = iota
+	announced
+	announcedBumped // and raises versions above all earlier ones
+)
+
+// leastNews is how many versions the API is set back at least when nobody announces it: nodes notice a restored API that is
+// behind what they have seen (docs/limits.md), and meanwhile the test goes on to write pods.
+const leastNews = 200
+
+// restore does what an administrator does: all servers end, and begin again with what the backup has.
 // When the restore is announced, every node was told so before they begin. Else only one node reaches them at first,
 // and has to notice by itself.
-func (e *etcd) restore(w *world, first *host, announced bool, wait func()) error {
-	if e.snapshot == "" {
+func (a *api) restore(w *world, first *host, way restoreWay, wait func()) error {
+	if a.backup == nil {
 		return nil
 	}
-	for _, m := range e.members {
-		m.kill()
-		if err := os.RemoveAll(m.config.Dir); err != nil {
-			return err
-		}
+	a.stop(a.servers...)
+	if way == unannounced && a.versionNow() < a.version+leastNews {
+		way = announced
 	}
-	e.restored++
-	e.begin()
-	for _, m := range e.members {
-		if err := m.restore(e.snapshot); err != nil {
-			return fmt.Errorf("restore etcd on %s: %w", m.node.Name, err)
-		}
+	bump := uint64(0)
+	if way == announcedBumped {
+		a.bump += 1e9 // the same backup may be restored twice
+		bump = a.bump
 	}
 	w.counts.restores.Add(1)
-	w.counts.backThen.Add(int64(time.Since(e.taken)))
-	if announced {
+	w.counts.backThen.Add(int64(time.Since(a.taken)))
+	if way != unannounced {
 		w.counts.announced.Add(1)
+		a.Restore(*a.backup, bump)
 		for _, h := range w.hosts {
 			if err := h.requestRecovery(); err != nil {
 				return err
 			}
 		}
-		return e.start(e.members...)
+		return a.start(a.servers...)
 	}
-	open, err := e.shun(slices.DeleteFunc(slices.Clone(w.hosts), func(h *host) bool { return h == first }))
-	if err == nil {
-		err = e.start(e.members...)
+	var others []*testutil.Node
+	for _, h := range w.hosts {
+		if h != first {
+			others = append(others, h.node)
+		}
 	}
+	open, err := a.shun(others)
+	a.Restore(*a.backup, 0)
+	err = errors.Join(err, a.start(a.servers...))
 	wait()
 	return errors.Join(err, open())
-}
-
-// restore makes the member's folder of a snapshot.
-func (m *member) restore(path string) error {
-	wal.SegmentSizeBytes = walSegment
-	return restorer.NewV3(zap.NewNop()).Restore(restorer.RestoreConfig{
-		SnapshotPath: path, Name: m.config.Name, OutputDataDir: m.config.Dir, PeerURLs: []string{m.config.Peer},
-		InitialCluster: m.config.Initial, InitialClusterToken: m.config.Token,
-	})
-}
-
-// shun has no member answer these nodes, until it is undone.
-func (e *etcd) shun(hosts []*host) (undo func() error, err error) {
-	var nodes []*testutil.Node
-	for _, h := range hosts {
-		nodes = append(nodes, h.node)
-	}
-	var undos []func() error
-	for _, m := range e.members {
-		undo, failure := m.shun(nodes)
-		undos, err = append(undos, undo), errors.Join(err, failure)
-	}
-	return func() (err error) {
-		for _, undo := range undos {
-			err = errors.Join(err, undo())
-		}
-		return err
-	}, err
 }
 
 // requestRecovery tries again while the agent is away.
@@ -160,11 +126,12 @@ func (w *world) tryEndRecovery() error {
 	default:
 		return fmt.Errorf("%d of %d nodes know of the recovery", written, len(w.hosts))
 	}
-	h := w.hosts[0]
 	if w.fresh.Name != "" {
-		if err := h.agent.Do(http.MethodPut, "/v1/pool/"+w.fresh.Name, w.fresh, nil); err != nil {
+		if err := w.api.putPool(w.fresh); err != nil {
 			return fmt.Errorf("put pool %s: %w", w.fresh.Name, err)
 		}
 	}
-	return h.agent.Do(http.MethodPost, "/v1/recovery", v1.RecoveryRequest{End: true}, nil)
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	return admin.EndRecovery(ctx, w.api.records, false)
 }

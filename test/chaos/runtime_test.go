@@ -32,7 +32,7 @@ func (w *world) source(host, loop int) *rand.Rand {
 func (h *host) comeAndGo(ns *testutil.Namespace, random *rand.Rand, over time.Time) {
 	for time.Now().Before(over) {
 		c := &testutil.Container{Namespace: ns, ID: testutil.NewContainerID(), IfName: "eth0"}
-		c.Args = podArgs(guests, c.ID[:16])
+		c.Args = h.podOf(guests, c.ID[:16])
 		h.choosePool(c)
 		pod, ok := h.attach(c, random)
 		if ok {
@@ -40,6 +40,9 @@ func (h *host) comeAndGo(ns *testutil.Namespace, random *rand.Rand, over time.Ti
 			h.owners.release(pod)
 		}
 		h.detach(c, random)
+		if h.api != nil {
+			h.api.Delete("pods", guests, c.ID[:16])
+		}
 	}
 }
 

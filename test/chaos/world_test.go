@@ -8,24 +8,24 @@ import (
 	"testing"
 	"time"
 
-	v1 "porin.dev/porin/api/v1"
+	"porin.dev/porin/cells/cluster"
 	"porin.dev/porin/internal/testutil"
 	"porin.dev/porin/test/nodecheck"
 )
 
-// world is two nodes, or three with an etcd, their agents, and pods that live all the time: three on the first node, one on each other.
+// world is two nodes, or three with a Kubernetes API, their agents, and pods that live all the time: three on the first node, one on each other.
 type world struct {
 	seed   uint64
-	etcd   *etcd // nil in a mode without
+	api    *api // nil in a mode without
 	fabric *testutil.Fabric
 	hosts  []*host
 	counts counts
 	wrongs wrongs
 	owners owners
 
-	named     int         // pods that live all the time
-	pools     int         // that newPool has made
-	fresh     v1.PoolSpec // the last of them
+	named     int          // pods that live all the time
+	pools     int          // that newPool has made
+	fresh     cluster.Pool // the last of them
 	favourite atomic.Pointer[favoured]
 }
 
@@ -50,7 +50,7 @@ func newWorld(t *testing.T, seed uint64, mode string) *world {
 	w := &world{seed: seed, fabric: testutil.NewFabric(t), owners: owners{by: map[netip.Addr]string{}}, wrongs: wrongs{by: map[string][]string{}}}
 	pods := []int{3, 1}
 	if mode == multiPool {
-		w.etcd, pods = startEtcd(t, w.fabric), []int{3, 1, 1}
+		w.api, pods = startAPI(t, w.fabric), []int{3, 1, 1}
 	}
 	for _, n := range pods {
 		w.hosts = append(w.hosts, w.newHost(t, n, atOnce/len(pods)))
@@ -67,14 +67,13 @@ func (w *world) newHost(t *testing.T, pods, atOnce int) *host {
 		flags = append(flags, "--proxy-mode=external", "--proxy-socket="+h.proxySocket())
 	}
 	h.agent = h.node.StartAgent(t, h.bin, flags...)
-	h.prepare(t)
 	h.cni = h.node.NewCNI(t, testutil.CNIConfig{Bin: h.bin})
 	h.checker = nodecheck.New(t, h.node)
 	for range pods {
 		c := testutil.NewContainer(t)
 		name := residentNames[w.named]
 		w.named++
-		c.Args = podArgs(residents, name)
+		c.Args = h.podOf(residents, name)
 		pod, err := nodecheck.PodOf(c, h.cni.MustAdd(t, c))
 		if err != nil {
 			t.Fatal(err)
@@ -126,8 +125,8 @@ func (w *world) run(d time.Duration, all []*denied, requests []*request) {
 	for i, r := range requests {
 		killers.Go(func() { r.run(&w.wrongs, w.source(-2, i), stop) })
 	}
-	if w.etcd != nil {
-		killers.Go(func() { w.etcd.disturb(w, w.source(-1, -1), stop) })
+	if w.api != nil {
+		killers.Go(func() { w.api.disturb(w, w.source(-1, -1), stop) })
 		killers.Go(func() { w.compareOwners(stop) })
 	}
 	loops.Wait()
@@ -151,7 +150,7 @@ func (w *world) settle() {
 
 func (h *host) compare(when string, want nodecheck.Want) {
 	for _, other := range h.hosts {
-		if h.etcd != nil && other != h { // else they know nothing of each other
+		if h.api != nil && other != h { // else they know nothing of each other
 			want.Peers = append(want.Peers, other.checker)
 		}
 	}

@@ -1,8 +1,6 @@
 package crash
 
 import (
-	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -10,13 +8,11 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/yaml"
 
 	"porin.dev/porin/cells/cluster"
-	"porin.dev/porin/cells/kubernetes/kubernetestest"
-	kuberecords "porin.dev/porin/cells/kubernetes/records"
+	"porin.dev/porin/cells/cluster/admin"
 	"porin.dev/porin/cells/kubernetes/records/recordstest"
 	"porin.dev/porin/internal/testutil"
 )
@@ -32,43 +28,45 @@ var kubernetesOperations = []row{
 func newKubernetesScene(t *testing.T, pods int) *scene {
 	t.Helper()
 	s := prepareScene(t, testutil.NewFabric)
-	kubeconfig, records := s.startAPI()
-	s.mode = []string{"--ipam-mode=multi-pool", "--ipam-pre-allocate=1", "--store=kubernetes", kubeconfig}
-	create := exec.CommandContext(t.Context(), filepath.Join(testutil.Build(t), "porin"), "pool", "create", "default", "--quarantine=0s",
-		"--prefix=10.64.0.0/24", "--prefix=fd00:64::/120", kubeconfig)
-	create.Stderr = os.Stderr
-	if err := s.node.Do(create.Run); err != nil {
+	s.startAPI()
+	s.putPolicies(ingressPolicies)
+	s.mode = append(s.apiFlags(), "--ipam-mode=multi-pool", "--ipam-pre-allocate=1")
+	pool := cluster.Pool{Name: cluster.DefaultPool, Prefixes: prefixes("10.64.0.0/24", "fd00:64::/120")}
+	if _, err := admin.NewPools(s.records).Put(t.Context(), pool); err != nil {
 		t.Fatalf("create the pool: %v", err)
 	}
 	s.begin()
-	s.pools = &pools{s.agent, &records}
+	s.pools = &pools{s.agent, &s.records}
 	s.settleIn(pods)
 	return s
 }
 
-// startAPI starts an API server that has the Node, the namespaces of pods and their policies. It returns the agent's flag for it, and the
-// records.
-func (s *scene) startAPI() (flag string, records cluster.Backend) {
+// startAPI starts an API server in the node's namespace that has the Node, and the namespaces of pods.
+func (s *scene) startAPI() {
 	s.t.Helper()
 	api, kubeconfig := recordstest.StartServer(s.t)
-	s.api = api
-	s.api.Serve(kubernetestest.Resource{GroupVersionResource: schema.GroupVersionResource{Group: "networking.k8s.io", Version: "v1", Resource: "networkpolicies"}, Kind: "NetworkPolicy", Namespaced: true})
-	s.api.Serve(kubernetestest.Resource{GroupVersionResource: schema.GroupVersionResource{Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions"}, Kind: "CustomResourceDefinition"})
-	for _, name := range kuberecords.Definitions() {
-		s.api.Put(map[string]any{"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition", "metadata": map[string]any{"name": name}})
-	}
+	s.api, s.records = api, recordstest.Backend(s.t, kubeconfig)
+	s.frontend = api.ServeIn(s.t, s.node.Do, "127.0.0.1:0")
 	s.api.Put(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: s.node.Name, UID: "node"}})
 	for _, name := range []string{residents, guests} {
 		s.api.Put(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{"kubernetes.io/metadata.name": name}}})
 	}
-	for text := range strings.SplitSeq(ingressPolicies, "---\n") {
+}
+
+// apiFlags are those of an agent with its records at the API server.
+func (s *scene) apiFlags() []string {
+	return []string{"--store=kubernetes", "--kubeconfig=" + s.frontend.Kubeconfig}
+}
+
+func (s *scene) putPolicies(manifests string) {
+	s.t.Helper()
+	for text := range strings.SplitSeq(manifests, "---\n") {
 		var policy map[string]any
 		if err := yaml.Unmarshal([]byte(text), &policy); err != nil {
 			s.t.Fatal(err)
 		}
 		s.api.Put(policy)
 	}
-	return "--kubeconfig=" + s.api.ServeIn(s.t, s.node.Do), recordstest.Backend(s.t, kubeconfig)
 }
 
 // podOf is what a runtime tells of a new pod, which the API server has, if there is one.

@@ -9,13 +9,11 @@ import (
 
 	"porin.dev/porin/cells/cluster"
 	"porin.dev/porin/cells/cluster/admin"
-	"porin.dev/porin/cells/cluster/onstore"
-	"porin.dev/porin/cells/store/storetest"
 	"porin.dev/porin/internal/testutil"
 	"porin.dev/porin/test/nodecheck"
 )
 
-// otherNodeOperations are those of an agent about another node on its link, of which an etcd has the records.
+// otherNodeOperations are those of an agent about another node on its link, of which the API server has the records.
 var otherNodeOperations = []row{
 	{"agent, another node is deleted, native", 1, otherNodeDeleted(native)},
 	{"agent, another node is deleted, vxlan", 1, otherNodeDeleted(vxlan)},
@@ -23,11 +21,12 @@ var otherNodeOperations = []row{
 	{"agent, another node comes, vxlan", 1, otherNodeComes(vxlan)},
 }
 
-// newOtherNodesScene has a node with CIDRs of its own and policies, on a link with others, and an etcd.
+// newOtherNodesScene has a node with CIDRs of its own and policies, on a link with others, and an API server.
 func newOtherNodesScene(t *testing.T, pods int) *scene {
 	t.Helper()
 	s := prepareScene(t, testutil.NewLAN)
-	s.useEtcd()
+	s.startAPI()
+	s.mode = append(s.ownCIDRs(), s.apiFlags()...)
 	s.begin()
 	s.restrict(ingressPolicies)
 	s.settleIn(pods)
@@ -95,7 +94,6 @@ func (s *scene) knowsOthers() error {
 // otherNode is another node, of which there are records and nothing else.
 type otherNode struct {
 	*scene
-	backend cluster.Backend
 	admin   *admin.Nodes
 	routing cluster.RoutingMode
 }
@@ -103,8 +101,8 @@ type otherNode struct {
 // newOtherNode has the scene's agent run in that mode from now on.
 func newOtherNode(s *scene, routing string) *otherNode {
 	s.t.Helper()
-	o := &otherNode{scene: s, backend: onstore.New(storetest.Open(s.t, s.store)), routing: cluster.RoutingNative}
-	o.admin = admin.NewNodes(o.backend)
+	o := &otherNode{scene: s, routing: cluster.RoutingNative}
+	o.admin = admin.NewNodes(s.records)
 	err := s.startAgain(routing)
 	if routing == vxlan {
 		o.routing = cluster.RoutingVXLAN
@@ -136,8 +134,8 @@ func (o *otherNode) put() error {
 			{Addresses: addresses("10.77.0.11", "fd00:77::11"), Pod: "neighbour", LabelSet: 1},
 		},
 	}
-	_, networkErr := o.backend.Networks.Put(o.t.Context(), network)
-	_, groupErr := o.backend.Endpoints.Put(o.t.Context(), group)
+	_, networkErr := o.records.Networks.Put(o.t.Context(), network)
+	_, groupErr := o.records.Endpoints.Put(o.t.Context(), group)
 	o.others = []nodecheck.OtherNode{{NodeNetwork: network, Groups: []cluster.EndpointGroup{group}}}
 	return errors.Join(networkErr, groupErr)
 }

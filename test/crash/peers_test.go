@@ -11,48 +11,37 @@ import (
 
 	v1 "porin.dev/porin/api/v1"
 	"porin.dev/porin/cells/cluster"
-	"porin.dev/porin/cells/cluster/onstore"
 	"porin.dev/porin/cells/node"
-	"porin.dev/porin/cells/store/storetest"
-	"porin.dev/porin/cells/store/storetest/etcdtest"
 	"porin.dev/porin/internal/testutil"
 	"porin.dev/porin/test/nodecheck"
 )
 
-// peerOperations are those of a node that remembers another one, in an etcd.
+// peerOperations are those of a node that remembers another one.
 var peerOperations = []row{
 	{"peers, the first write of what is known", 1, remembers(true)},
 	{"peers, a later write of what is known", 1, remembers(false)},
 }
 
-// newPeerScene has a node with CIDRs of its own, and an etcd that has the record of another one.
+// newPeerScene has a node with CIDRs of its own, and an API server that has the record of another one.
 func newPeerScene(t *testing.T, pods int) *scene {
 	t.Helper()
 	s := prepareScene(t, testutil.NewFabric)
-	s.useEtcd()
+	s.startAPI()
+	s.mode = append(s.ownCIDRs(), s.apiFlags()...)
 	s.peers = s.peerRecord()
 	s.begin()
 	s.settleIn(pods)
 	return s
 }
 
-// useEtcd has the node's agents, with CIDRs of their own, use an etcd.
-func (s *scene) useEtcd() {
-	s.t.Helper()
-	s.etcd = etcdtest.Start(s.t, nil)
-	s.store = s.etcd.Config()
-	s.mode = append(s.ownCIDRs(), "--store=etcd", "--store-etcd-endpoints="+s.store.Etcd.Endpoints[0], "--store-etcd-prefix="+s.store.Etcd.Prefix)
-}
-
 // peerRecord returns what writes the record of another node, each time another one.
 func (s *scene) peerRecord() func() error {
 	s.t.Helper()
-	networks := onstore.New(storetest.Open(s.t, s.store)).Networks
 	record := cluster.NodeNetwork{Node: node.IDOfName("other"), Blocks: prefixes("10.77.0.0/24"), Routing: cluster.RoutingExternal}
 	s.others = []nodecheck.OtherNode{{NodeNetwork: record}}
 	return func() (err error) {
 		record.Agent += "x"
-		record, err = networks.Put(s.t.Context(), record)
+		record, err = s.records.Networks.Put(s.t.Context(), record)
 		return err
 	}
 }
@@ -102,7 +91,7 @@ func remembers(first bool) func(*scene) operation {
 				if err := s.agentDies(); err != nil {
 					return err
 				}
-				s.etcd.Stop()
+				s.frontend.Stop()
 				err := s.restart()
 				if err == nil {
 					err = knows(func(n v1.NetworkStatus) bool {
@@ -110,7 +99,7 @@ func remembers(first bool) func(*scene) operation {
 						return n.StoreAway && (never || n.Peers == 1)
 					})
 				}
-				s.etcd.Start(s.t)
+				err = errors.Join(err, s.frontend.Start())
 				if err == nil {
 					err = knows(func(n v1.NetworkStatus) bool { return !n.StoreAway && n.Peers == 1 })
 				}

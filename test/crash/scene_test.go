@@ -9,9 +9,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"porin.dev/porin/cells/cluster"
 	"porin.dev/porin/cells/kubernetes/kubernetestest"
-	"porin.dev/porin/cells/store"
-	"porin.dev/porin/cells/store/storetest/etcdtest"
 	"porin.dev/porin/internal/testutil"
 	"porin.dev/porin/test/nodecheck"
 )
@@ -26,11 +25,11 @@ type scene struct {
 	t         *testing.T
 	mode      []string         // flags of the agent: where its addresses come from
 	pools     *pools           // of the cluster; nil in another mode
-	etcd      *etcdtest.Server // of the cluster; nil in another mode
-	store     store.Config     // of the etcd
-	peers     func() error     // changes the record of another node in it
-	others    []nodecheck.OtherNode
 	api       *kubernetestest.Server // of the cluster; nil without Kubernetes
+	frontend  *kubernetestest.Frontend
+	records   cluster.Backend // at the API server
+	peers     func() error    // changes the record of another node there
+	others    []nodecheck.OtherNode
 	node      *testutil.Node
 	agent     *testutil.Agent
 	cni       *testutil.CNI

@@ -10,7 +10,6 @@ import (
 	"github.com/containernetworking/cni/pkg/types"
 
 	v1 "porin.dev/porin/api/v1"
-	"porin.dev/porin/cells/store/storetest/etcdtest"
 	"porin.dev/porin/internal/testutil"
 )
 
@@ -42,10 +41,9 @@ func singles(name, prefix string) v1.PoolSpec {
 // that it has not seen.
 func TestAddStoreUnavailable(t *testing.T) {
 	t.Parallel()
-	etcd := etcdtest.Start(t, nil)
-	r := onEtcd(t, etcd)
-	r.putPool(singles("blue", "10.65.0.0/30"))
-	r.putPool(singles("red", "10.66.0.0/30"))
+	r := newAPI(t).newRig()
+	r.server.putPool(singles("blue", "10.65.0.0/30"))
+	r.server.putPool(singles("red", "10.66.0.0/30"))
 	r.add(asking(t, "", "PORIN_POOL=red"))
 	testutil.Eventually(t, func() error {
 		usage, err := r.api.IPAM(t.Context())
@@ -54,13 +52,13 @@ func TestAddStoreUnavailable(t *testing.T) {
 		}
 		return err
 	})
-	etcd.Stop()
+	r.server.stop()
 	const hint = "find out why the store does not answer: see porin doctor"
-	r.failsWith(asking(t, "", "PORIN_POOL=blue"), codeTryAgain, "pool blue: no block of it can be claimed: the cluster's store ", hint)
-	r.failsWith(asking(t, "", "PORIN_POOL=red"), codeTryAgain, "no further block can be claimed: the cluster's store ", hint)
+	r.failsWith(asking(t, "", "PORIN_POOL=blue"), codeTryAgain, "pool blue: no block of it can be claimed: ", hint)
+	r.failsWith(asking(t, "", "PORIN_POOL=red"), codeTryAgain, "no further block can be claimed: ", hint)
 	r.agent.Restart(t)
-	r.failsWith(asking(t, "", "PORIN_POOL=blue"), codeTryAgain, "pool blue: no block of it can be claimed: the cluster's store ", hint)
-	r.failsWith(asking(t, "", "PORIN_POOL=green"), codeTryAgain, `pool "green" is not known yet: the cluster's store `, hint) // perhaps of others
+	r.failsWith(asking(t, "", "PORIN_POOL=blue"), codeTryAgain, "pool blue: no block of it can be claimed: ", hint)
+	r.failsWith(asking(t, "", "PORIN_POOL=green"), codeTryAgain, `pool "green" is not known yet: `, hint) // perhaps of others
 	if done := r.cli("ipam", "reserve", "--owner=x", "--pool=green"); done.code == 0 || !strings.Contains(done.err, hint) {
 		t.Errorf("porin ipam reserve: %+v", done)
 	}
@@ -68,10 +66,10 @@ func TestAddStoreUnavailable(t *testing.T) {
 
 // TestAddWithoutFreeBlock has a pool of which other nodes have claimed everything, and one of which both have some.
 func TestAddWithoutFreeBlock(t *testing.T) {
-	etcd := etcdtest.Start(t, nil)
-	one, two := onEtcd(t, etcd, "--node-name=one"), onEtcd(t, etcd, "--node-name=two")
-	one.putPool(singles("web", "10.65.0.0/31"))
-	one.putPool(singles("both", "10.66.0.0/31"))
+	api := newAPI(t)
+	one, two := api.newRig("--node-name=one"), api.newRig("--node-name=two")
+	api.putPool(singles("web", "10.65.0.0/31"))
+	api.putPool(singles("both", "10.66.0.0/31"))
 	for range 2 {
 		two.add(asking(t, "", "PORIN_POOL=web"))
 	}
@@ -87,9 +85,9 @@ func TestAddWithoutFreeBlock(t *testing.T) {
 
 // TestAddInRecovery begins a recovery.
 func TestAddInRecovery(t *testing.T) {
-	etcd := etcdtest.Start(t, nil)
-	one := onEtcd(t, etcd, "--node-name=one")
-	one.putPool(singles("web", "10.65.0.0/31"))
+	api := newAPI(t)
+	one := api.newRig("--node-name=one")
+	api.putPool(singles("web", "10.65.0.0/31"))
 	one.pod()
 	if done := one.cli("ipam", "recover", "--begin"); done.code != 0 {
 		t.Fatalf("porin ipam recover: %+v", done)

@@ -54,7 +54,7 @@ func newCleanupRig(t *testing.T, flags ...string) *cleanupRig {
 	r := &cleanupRig{own: []string{node.BPFRoot, filepath.Join(node.PluginDir, "porin-cni"), filepath.Join(node.Dir, "net.d", "05-porin.conflist"), filepath.Join(node.StateDir, "ledger.db"),
 		filepath.Join(node.StateDir, "health.netns"), filepath.Join(node.StateDir, "deletions"), node.Socket, node.Socket + ".lock", filepath.Join(node.Dir, "store", "node-key")}}
 	r.before = snapshotOf(t, node)
-	r.rig = rigOn(t, node, append([]string{"--store=etcd", "--store-etcd-endpoints=" + c.etcd.Config().Etcd.Endpoints[0], "--routing=vxlan", "--masquerade=both", withHealth, "--cni-conf-path=" + r.own[2], "--proxy-socket=" + proxySocket(node)}, flags...)...)
+	r.rig = c.api.rigOn(node, append([]string{"--routing=vxlan", "--masquerade=both", withHealth, "--cni-conf-path=" + r.own[2], "--proxy-socket=" + proxySocket(node)}, flags...)...)
 	node.InstallPlugin(t, filepath.Join(testutil.Build(t), "porin-cni"))
 	r.attach() // which makes all folders
 	for _, name := range []string{"state/notes", "store/notes", "net.d/10-other.conflist", "cni-bin/bridge"} {
@@ -193,7 +193,7 @@ func testCleanup(t *testing.T, r *cleanupRig) {
 	}
 	for _, want := range []string{
 		"removed link porin-vxlan\n", "removed link porin-l7\n", "removed program to_uplink of eth0\n", "removed program from_uplink of eth0\n", "removed table inet porin\n", "removed network namespace ",
-		"removed file " + r.own[1] + "\n", "left sysctl net.ipv4.ip_forward = 1", "left " + r.others[0] + ": Porin has not made it\n", "left records of the node in etcd: porin node delete " + r.node.Name,
+		"removed file " + r.own[1] + "\n", "left sysctl net.ipv4.ip_forward = 1", "left " + r.others[0] + ": Porin has not made it\n", "left records of the node at the API server: porin node delete " + r.node.Name,
 	} {
 		if !strings.Contains(out, want) {
 			t.Errorf("it does not say %q", want)

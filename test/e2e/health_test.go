@@ -11,7 +11,6 @@ import (
 	"strings"
 	"testing"
 
-	"porin.dev/porin/cells/store/storetest/etcdtest"
 	"porin.dev/porin/internal/testutil"
 )
 
@@ -65,16 +64,6 @@ func TestHealthLedgerLost(t *testing.T) {
 		t.Fatal(err)
 	}
 	r.healthIs(http.StatusOK, "endpointmanager: ok\n")
-}
-
-func TestHealthStoreAway(t *testing.T) {
-	t.Parallel()
-	etcd := etcdtest.Start(t, nil)
-	r := onEtcd(t, etcd, "--health-address="+healthAddress)
-	r.healthIs(http.StatusOK, "store: ok\n")
-	r.pod()
-	etcd.Stop()
-	r.healthIs(http.StatusOK, "store: degraded: ")
 }
 
 func TestHealthWithHeldEndpoints(t *testing.T) {

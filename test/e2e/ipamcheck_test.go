@@ -13,10 +13,7 @@ import (
 
 	v1 "porin.dev/porin/api/v1"
 	"porin.dev/porin/cells/cluster"
-	"porin.dev/porin/cells/cluster/onstore"
-	"porin.dev/porin/cells/store"
-	"porin.dev/porin/cells/store/storetest"
-	"porin.dev/porin/cells/store/storetest/etcdtest"
+	"porin.dev/porin/cells/kubernetes/records"
 	"porin.dev/porin/internal/testutil"
 )
 
@@ -69,9 +66,8 @@ func otherBlocks(addr netip.Addr) []netip.Prefix {
 
 func TestIPAMCheckRepair(t *testing.T) {
 	t.Parallel()
-	etcd := etcdtest.Start(t, nil)
-	r := onEtcd(t, etcd, "--node-name=one", "--doctor-interval=0s")
-	file := storetest.Open(t, r.storeConfig(etcd))
+	api := newAPI(t)
+	r := api.newRig("--node-name=one", "--doctor-interval=0s")
 	p := r.pod()
 	r.wantChecked(r.checked(), "", "")
 	if done := r.cli("ipam", "check"); done.code != 0 || !strings.HasPrefix(done.out, "All agrees: ") || !strings.Contains(done.out, "blocks of the cluster 2, of them this node's 2") {
@@ -80,7 +76,7 @@ func TestIPAMCheckRepair(t *testing.T) {
 
 	// The store loses the block that the pod's address is of, and has another one that the node knows nothing of.
 	own, others := blockOf(p.ipv4), otherBlocks(p.ipv4)
-	behind := onstore.New(file)
+	behind := api.backend
 	was, err := behind.Blocks.Get(t.Context(), own)
 	if err == nil {
 		err = behind.Blocks.Delete(t.Context(), own, was.Claim)
@@ -98,7 +94,7 @@ func TestIPAMCheckRepair(t *testing.T) {
 		t.Errorf("repaired %+v", answer.Repaired)
 	}
 	testutil.Eventually(t, func() error { // a block that is lost begins a recovery
-		if done := r.cli("ipam", "recover", "--end"); done.code != 0 {
+		if done := api.asAdmin("ipam", "recover", "--end"); done.code != 0 {
 			return fmt.Errorf("porin ipam recover --end: %+v", done)
 		}
 		return nil
@@ -135,19 +131,20 @@ func TestIPAMCheckRepair(t *testing.T) {
 	// A block that nobody can read, and one of a pool that is none, are for a person.
 	gone := was
 	gone.CIDR, gone.Pool, gone.Owner.Name, gone.Claim = netip.MustParsePrefix("10.99.0.0/26"), "gone", "two", "gone"
-	err = file.Create(t.Context(), "blocks/"+cluster.BlockName(others[1]), []byte("?"))
-	if err := errors.Join(err, behind.Blocks.Create(t.Context(), gone)); err != nil {
+	if err := behind.Blocks.Create(t.Context(), gone); err != nil {
 		t.Fatal(err)
 	}
+	api.Put(map[string]any{
+		"apiVersion": records.Version.String(), "kind": "PorinBlock", "metadata": map[string]any{"name": cluster.BlockName(others[1])}, "spec": map[string]any{"claim": "?"},
+	})
 	r.wantChecked(r.checked("--repair"), "", "block-orphan block-unreadable block-without-pool")
 
 	// Without the store nothing is said to agree.
-	etcd.Stop()
+	r.server.stop()
 	done := r.cli("ipam", "check", "--repair")
 	if done.code != 1 || !strings.Contains(done.out, "Not examined:  multipool: ") || strings.Contains(done.out, "All agrees") {
-		t.Errorf("without etcd: exit code %d: %s%s", done.code, done.out, done.err)
+		t.Errorf("without the API server: exit code %d: %s%s", done.code, done.out, done.err)
 	}
-	etcd.Start(t)
 }
 
 // agreesSoon waits until porin ipam check finds nothing.
@@ -159,13 +156,6 @@ func (r *rig) agreesSoon() {
 		}
 		return nil
 	})
-}
-
-// storeConfig is the one of the rig's agent.
-func (r *rig) storeConfig(etcd *etcdtest.Server) store.Config {
-	cfg := etcd.Config()
-	cfg.Etcd.Prefix = store.DefaultConfig().Etcd.Prefix
-	return cfg
 }
 
 func TestIPAMCheckNote(t *testing.T) {

@@ -3,8 +3,6 @@ package e2e
 import (
 	"errors"
 	"fmt"
-	"net"
-	"net/http"
 	"net/netip"
 	"slices"
 	"strings"
@@ -14,95 +12,12 @@ import (
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/types"
-	"sigs.k8s.io/yaml"
 
 	"porin.dev/porin/cells/kubernetes/kubernetestest"
-	"porin.dev/porin/cells/kubernetes/records"
 	"porin.dev/porin/cells/kubernetes/records/recordstest"
 	"porin.dev/porin/internal/testutil"
 )
-
-// apiServer is a Kubernetes API in the namespace of a node, and the flags for its agent.
-type apiServer struct {
-	*kubernetestest.Server
-	t     *testing.T
-	node  *testutil.Node
-	flags []string
-	http  *http.Server
-	addr  string
-}
-
-func newAPIServer(t *testing.T, node *testutil.Node) *apiServer {
-	t.Helper()
-	scheme := runtime.NewScheme()
-	for _, add := range []func(*runtime.Scheme) error{corev1.AddToScheme, metav1.AddMetaToScheme} {
-		if err := add(scheme); err != nil {
-			t.Fatal(err)
-		}
-	}
-	metav1.AddToGroupVersion(scheme, schema.GroupVersion{Version: "v1"})
-	core := func(resource, kind string, namespaced bool) kubernetestest.Resource {
-		return kubernetestest.Resource{GroupVersionResource: corev1.SchemeGroupVersion.WithResource(resource), Kind: kind, Namespaced: namespaced}
-	}
-	resources := append(recordstest.Resources(), core("pods", "Pod", true), core("services", "Service", true), core("namespaces", "Namespace", false), core("nodes", "Node", false), core("events", "Event", true),
-		kubernetestest.Resource{GroupVersionResource: schema.GroupVersionResource{Group: "networking.k8s.io", Version: "v1", Resource: "networkpolicies"}, Kind: "NetworkPolicy", Namespaced: true},
-		kubernetestest.Resource{GroupVersionResource: schema.GroupVersionResource{Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions"}, Kind: "CustomResourceDefinition"},
-	)
-	server := kubernetestest.New(scheme, resources...)
-	server.Put(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "kube-system"}})
-	for _, name := range records.Definitions() {
-		server.Put(definition(name))
-	}
-	return (&apiServer{Server: server, t: t}).on(node)
-}
-
-func definition(name string) map[string]any {
-	return map[string]any{"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition", "metadata": map[string]any{"name": name}}
-}
-
-// on is the same API in the namespace of a node.
-func (s *apiServer) on(node *testutil.Node) *apiServer {
-	s.t.Helper()
-	o := &apiServer{Server: s.Server, t: s.t, node: node, addr: "127.0.0.1:0"}
-	o.listen()
-	o.t.Cleanup(o.stop)
-	o.flags = []string{"--kubeconfig=" + kubernetestest.Kubeconfig(o.t, "http://"+o.addr)}
-	return o
-}
-
-// listen begins to serve, at the same address as before.
-func (s *apiServer) listen() {
-	s.t.Helper()
-	var listener net.Listener
-	if err := s.node.Do(func() (err error) { listener, err = net.Listen("tcp", s.addr); return err }); err != nil {
-		s.t.Fatal(err)
-	}
-	s.addr = listener.Addr().String()
-	s.http = &http.Server{Handler: s.Server, ReadHeaderTimeout: time.Minute}
-	go func() { _ = s.http.Serve(listener) }()
-}
-
-// stop ends all connections.
-func (s *apiServer) stop() { _ = s.http.Close() }
-
-func (s *apiServer) namespace(name string, labels map[string]string) {
-	all := map[string]string{"kubernetes.io/metadata.name": name}
-	for key, value := range labels {
-		all[key] = value
-	}
-	s.Put(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: all}})
-}
-
-// pod creates or changes a pod of the node, with the UID that rig.named has.
-func (s *apiServer) pod(name, app string) {
-	s.Put(&corev1.Pod{
-		ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: name, UID: types.UID("u-" + name), Labels: map[string]string{"app": app}},
-		Spec:       corev1.PodSpec{NodeName: s.node.Name, Containers: []corev1.Container{{Name: "a", Ports: []corev1.ContainerPort{{Name: "http", ContainerPort: 8080, Protocol: corev1.ProtocolTCP}}}}},
-	})
-}
 
 // denied checks that an ADD failed for now, and says which pod is missing.
 func denied(t *testing.T, err error, pod string) {
@@ -310,21 +225,11 @@ func TestKubernetesPolicies(t *testing.T) {
 
 	api.Serve(kubernetestest.Resource{GroupVersionResource: schema.GroupVersionResource{Group: "cilium.io", Version: "v2", Resource: "ciliumnetworkpolicies"}, Kind: "CiliumNetworkPolicy", Namespaced: true})
 	api.policy(`{apiVersion: cilium.io/v2, kind: CiliumNetworkPolicy, metadata: {name: db, namespace: shop}, spec: {endpointSelector: {matchLabels: {app: db}}, ingress: [{fromEndpoints: [{matchLabels: {app: web}}]}]}}`)
-	crd := definition("ciliumnetworkpolicies.cilium.io")
+	crd := recordstest.Definition("ciliumnetworkpolicies.cilium.io")
 	api.Put(crd)
 	reaches(true, false)
 	api.Delete("customresourcedefinitions", "", "ciliumnetworkpolicies.cilium.io")
 	reaches(true, true)
-}
-
-// policy creates or changes a policy.
-func (s *apiServer) policy(manifest string) {
-	s.t.Helper()
-	var fields map[string]any
-	if err := yaml.Unmarshal([]byte(manifest), &fields); err != nil {
-		s.t.Fatal(err)
-	}
-	s.Put(fields)
 }
 
 // TestKubernetesReferences: a policy that names a Service follows it, also when the agent starts without the API server, and only that Service is watched, while the policy is there.
@@ -341,7 +246,7 @@ func TestKubernetesReferences(t *testing.T) {
 	}
 	service("db")
 	api.Serve(kubernetestest.Resource{GroupVersionResource: schema.GroupVersionResource{Group: "cilium.io", Version: "v2", Resource: "ciliumnetworkpolicies"}, Kind: "CiliumNetworkPolicy", Namespaced: true})
-	api.Put(definition("ciliumnetworkpolicies.cilium.io"))
+	api.Put(recordstest.Definition("ciliumnetworkpolicies.cilium.io"))
 	api.policy(`{apiVersion: cilium.io/v2, kind: CiliumNetworkPolicy, metadata: {name: web, namespace: shop}, spec: {endpointSelector: {matchLabels: {app: web}}, egress: [{toServices: [{k8sService: {serviceName: db}}]}]}}`)
 	r := rigOn(t, node, api.flags...)
 	web, db, other := r.named("shop", "web"), r.named("shop", "db"), r.named("shop", "other")

@@ -12,6 +12,7 @@ import (
 
 	"porin.dev/porin/cells/kubernetes/kubernetestest"
 	"porin.dev/porin/cells/kubernetes/records"
+	"porin.dev/porin/cells/kubernetes/records/recordstest"
 	"porin.dev/porin/internal/testutil"
 )
 
@@ -52,8 +53,8 @@ func TestKubernetesMissing(t *testing.T) {
 	if _, err := os.Stat(conf); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("the CNI configuration is there: %v", err)
 	}
+	events := 0
 	testutil.Eventually(t, func() error {
-		events := 0
 		for _, request := range api.Requests() {
 			if request == (kubernetestest.Request{Verb: "create", Resource: "events"}) {
 				events++
@@ -67,7 +68,7 @@ func TestKubernetesMissing(t *testing.T) {
 
 	api.Fault(nil)
 	for _, name := range records.Definitions() {
-		api.Put(definition(name))
+		api.Put(recordstest.Definition(name))
 	}
 	api.object("u1", "10.72.1.0/24", "fd00:72:1::/64")
 	testutil.Eventually(t, func() error {

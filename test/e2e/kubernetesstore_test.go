@@ -3,36 +3,12 @@ package e2e
 import (
 	"fmt"
 	"net/netip"
-	"os/exec"
-	"path/filepath"
-	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 
 	"porin.dev/porin/internal/testutil"
 )
-
-// store returns the agent's flags for records at the server. An administrator has created the default pool, if they name one.
-func (s *apiServer) store(flags []string) []string {
-	s.t.Helper()
-	agent := []string{"--store=kubernetes"}
-	for _, flag := range flags {
-		prefixes, ok := strings.CutPrefix(flag, "--ipam-default-pool=")
-		if !ok {
-			agent = append(agent, flag)
-			continue
-		}
-		create := exec.CommandContext(s.t.Context(), filepath.Join(testutil.Build(s.t), "porin"), "pool", "create", "default", "--quarantine=0s", "--prefix="+prefixes, s.flags[0])
-		if err := s.node.Do(create.Start); err != nil {
-			s.t.Fatal(err)
-		}
-		if err := create.Wait(); err != nil {
-			s.t.Fatalf("porin pool create: %v", err)
-		}
-	}
-	return agent
-}
 
 // TestKubernetesStore: two nodes share nothing but the Kubernetes API. Their pods reach each other, and policies of the API select the pods of
 // the other node by labels of the pod and of its namespace, which change.

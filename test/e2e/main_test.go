@@ -42,7 +42,9 @@ type rig struct {
 	agent *testutil.Agent
 	cni   *testutil.CNI
 	api   *client.Client
-	empty string // the node's kernel state without any endpoint
+	// server is the node's way to a Kubernetes API that names its pods; nil for a rig whose test does that itself.
+	server *apiServer
+	empty  string // the node's kernel state without any endpoint
 }
 
 func newRig(t *testing.T, flags ...string) *rig {
@@ -75,6 +77,9 @@ type pod struct {
 
 func (r *rig) add(c *testutil.Container) pod {
 	r.Helper()
+	if r.server != nil {
+		r.server.podOf(c)
+	}
 	return podOf(c, r.cni.MustAdd(r, c))
 }
 

@@ -37,7 +37,6 @@ func TestStreamsInModeSwitch(t *testing.T) {
 			streams = append(streams, newEndlessStream(t, pair[0].Namespace, pair[1].Namespace, addr))
 		}
 	}
-	store := []string{"--store=etcd", "--store-etcd-endpoints=" + c.etcd.Config().Etcd.Endpoints[0]}
 	for _, step := range []struct {
 		rig            *rig
 		routing, reach string
@@ -45,7 +44,7 @@ func TestStreamsInModeSwitch(t *testing.T) {
 		{one, "vxlan", "tunnel"}, {two, "vxlan", "tunnel"}, {one, "native", "tunnel"}, {two, "native", "route"},
 	} {
 		step.rig.agent.Stop(t)
-		step.rig.agent.Configure(slices.Concat(store, []string{"--routing=" + step.routing})...)
+		step.rig.configure("--routing=" + step.routing)
 		step.rig.agent.Start(t)
 		for _, r := range c.nodes {
 			testutil.Eventually(t, func() error {

@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"porin.dev/porin/cells/kubernetes/kubernetestest"
+	"porin.dev/porin/cells/kubernetes/records/recordstest"
 	"porin.dev/porin/internal/testutil"
 )
 
@@ -100,7 +101,7 @@ func testNodeAddressChanges(t *testing.T, fabric *testutil.Fabric, flags []strin
 	other.pod("db", "db")
 	other.pod("far", "far")
 	api.Serve(kubernetestest.Resource{GroupVersionResource: schema.GroupVersionResource{Group: "cilium.io", Version: "v2", Resource: "ciliumnetworkpolicies"}, Kind: "CiliumNetworkPolicy", Namespaced: true})
-	api.Put(definition("ciliumnetworkpolicies.cilium.io"))
+	api.Put(recordstest.Definition("ciliumnetworkpolicies.cilium.io"))
 	for app, entity := range map[string]string{"web": "remote-node", "db": "host"} {
 		api.policy(`{apiVersion: cilium.io/v2, kind: CiliumNetworkPolicy, metadata: {name: ` + app + `, namespace: shop}, spec: {endpointSelector: {matchLabels: {app: ` + app + `}},
 			egress: [{toEntities: [` + entity + `]}], ingress: [{fromEntities: [remote-node]}]}}`)

@@ -5,11 +5,15 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"strconv"
 	"testing"
 	"time"
 
 	"github.com/vishvananda/netlink"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"porin.dev/porin/cells/kubernetes/kubernetestest"
 	"porin.dev/porin/cells/node"
 	"porin.dev/porin/internal/testutil"
 )
@@ -96,8 +100,8 @@ func TestNodeDies(t *testing.T) {
 			r.agent.Restart(t)
 			r.knows(2)
 		}
-		if out, err := c.nodes[0].porin("node", "delete", dead.node.Name, "--machine-is-off"); err != nil {
-			t.Fatalf("porin node delete: %v\n%s", err, out)
+		if done := c.api.asAdmin("node", "delete", dead.node.Name, "--machine-is-off"); done.code != 0 {
+			t.Fatalf("porin node delete: %+v", done)
 		}
 		for _, r := range c.nodes[:2] {
 			r.knows(1)
@@ -143,22 +147,20 @@ func TestStoreOfNodesLost(t *testing.T) {
 	t.Parallel()
 	forEachWiring(t, 2, func(t *testing.T, c *nodeGroup, fabric *testutil.Fabric) {
 		pods := c.onePodEach()
-		c.etcd.Save(t)
+		backup := c.api.Backup()
 		third := c.join(t, fabric, "--routing="+c.nodes[0].status().Network.Routing)
 		pods = append(pods, third.pod())
 		c.waitForMesh(pods)
 		lost := c.talk(pods[0], pods[2])
 		// The restored one must be behind, which nodes notice (docs/limits.md): behind what they write until all have seen it, and before the empty one.
-		for client, n := c.etcd.Client(t), 0; n < 300; n++ {
-			if _, err := client.Put(t.Context(), "unrelated", ""); err != nil {
-				t.Fatal(err)
-			}
+		for n := range 300 {
+			c.api.Put(&corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "unrelated", Labels: map[string]string{"n": strconv.Itoa(n)}}})
 		}
 		for _, loss := range []struct {
 			name string
-			lose func(testing.TB)
-		}{{"set back", c.etcd.SetBack}, {"wiped", c.etcd.Wipe}} {
-			loss.lose(t)
+			to   kubernetestest.Backup
+		}{{"set back", backup}, {"wiped", c.api.empty}} {
+			c.api.Restore(loss.to, 0)
 			late := c.nodes[1].pod() // one after that must be known, too
 			for _, r := range c.nodes {
 				testutil.Eventually(t, func() error {
@@ -220,7 +222,7 @@ func TestMachineReplaced(t *testing.T) {
 		off.api.Close()
 		n := fabric.NewNode(t)
 		n.Name, n.PodIPv4, n.PodIPv6 = off.node.Name, off.node.PodIPv4, off.node.PodIPv6
-		next := rigOn(t, n, "--store=etcd", "--store-etcd-endpoints="+c.etcd.Config().Etcd.Endpoints[0], "--routing="+one.status().Network.Routing)
+		next := c.api.rigOn(n, "--routing="+one.status().Network.Routing)
 		c.nodes[1] = next
 		c.waitForMesh([]pod{one.pod(), next.pod()})
 		for _, r := range c.nodes {

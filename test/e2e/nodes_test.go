@@ -16,14 +16,13 @@ import (
 
 	v1 "porin.dev/porin/api/v1"
 	"porin.dev/porin/cells/node"
-	"porin.dev/porin/cells/store/storetest/etcdtest"
 	"porin.dev/porin/internal/testutil"
 )
 
-// nodeGroup is nodes on one etcd, with their agents.
+// nodeGroup is nodes of one Kubernetes API, with their agents.
 type nodeGroup struct {
 	testing.TB
-	etcd  *etcdtest.Server
+	api   *apiServer
 	nodes []*rig
 }
 
@@ -36,13 +35,13 @@ type variant struct {
 // ipamModes are the two ways in which a node gets its prefixes.
 var ipamModes = []variant{
 	{"pod-cidr", nil},
-	{"multi-pool", []string{"--ipam-mode=multi-pool", "--ipam-pod-cidr=", "--ipam-default-pool=10.64.0.0/16,fd00:64::/64", "--ipam-quarantine=0s"}},
+	{"multi-pool", multiPool},
 }
 
 // newNodes starts that many nodes in the fabric.
 func newNodes(t *testing.T, fabric *testutil.Fabric, nodes int, flags ...string) *nodeGroup {
 	t.Helper()
-	c := &nodeGroup{TB: t, etcd: etcdtest.Start(t, nil)}
+	c := &nodeGroup{TB: t, api: newAPI(t)}
 	for range nodes {
 		c.join(t, fabric, flags...)
 	}
@@ -52,7 +51,7 @@ func newNodes(t *testing.T, fabric *testutil.Fabric, nodes int, flags ...string)
 // join adds a node.
 func (c *nodeGroup) join(t *testing.T, fabric *testutil.Fabric, flags ...string) *rig {
 	t.Helper()
-	r := rigOn(t, fabric.NewNode(t), append([]string{"--store=etcd", "--store-etcd-endpoints=" + c.etcd.Config().Etcd.Endpoints[0]}, flags...)...)
+	r := c.api.rigOn(fabric.NewNode(t), flags...)
 	c.nodes = append(c.nodes, r)
 	return r
 }
@@ -116,11 +115,23 @@ func (r *rig) labelled(name, app string) pod {
 	return p
 }
 
+// setLabel returns when the agent knows the label.
 func (r *rig) setLabel(name, app string) {
 	r.Helper()
-	if _, err := r.api.UpdateEndpoint(r.Context(), "pod-name:shop/"+name, v1.EndpointPatch{Labels: map[string]string{"app": app}}); err != nil {
-		r.Fatal(err)
+	if r.server == nil {
+		if _, err := r.api.UpdateEndpoint(r.Context(), "pod-name:shop/"+name, v1.EndpointPatch{Labels: map[string]string{"app": app}}); err != nil {
+			r.Fatal(err)
+		}
+		return
 	}
+	r.server.pod(name, app)
+	testutil.Eventually(r, func() error {
+		ep, err := r.api.Endpoint(r.Context(), "pod-name:shop/"+name)
+		if err == nil && ep.Labels["app"] != app {
+			err = fmt.Errorf("the labels of %s are %v", name, ep.Labels)
+		}
+		return err
+	})
 }
 
 func (r *rig) applyPolicy(manifest string) {

@@ -24,15 +24,7 @@ func TestStartWithoutStore(t *testing.T) {
 			one, two := c.nodes[0], c.nodes[1]
 			db, web, other := two.labelled("db", "db"), one.labelled("web", "web"), one.labelled("other", "other")
 			c.waitForMesh([]pod{db, web, other})
-			two.applyPolicy(`
-apiVersion: networking.k8s.io/v1
-kind: NetworkPolicy
-metadata: {name: db, namespace: shop}
-spec:
-  podSelector: {matchLabels: {app: db}}
-  ingress:
-  - from: [{podSelector: {matchLabels: {app: web}}}]
-`)
+			two.applyPolicy(ingressOfDB("db", ""))
 			c.waitForPing(web.Namespace, db.ipv4)
 			testutil.Eventually(t, func() error {
 				if testutil.Ping(other.Namespace, db.ipv4, unreachable) == nil {
@@ -41,7 +33,9 @@ spec:
 				return nil
 			})
 			two.agent.Stop(t)
-			c.etcd.Stop()
+			for _, r := range c.nodes {
+				r.server.stop()
+			}
 			check := func(when string) {
 				t.Helper()
 				for _, addr := range []netip.Addr{db.ipv4, db.ipv6} {
@@ -62,8 +56,7 @@ spec:
 			if out, _ := two.porin("doctor"); !strings.Contains(out, "node-store-away") { // it fails, as the store cannot be reached
 				t.Errorf("doctor:\n%s\nwant a note about what was known", out)
 			}
-			two.setLabel("db", "none")
-			two.setLabel("db", "db") // rows for the pods of the other node are written anew
+			two.applyPolicy(ingressOfDB("more", ", ports: [{port: 1}]")) // rows for the pods of the other node are written anew
 			check("after a change")
 
 			two.agent.Kill(t)
@@ -77,7 +70,9 @@ spec:
 			})
 			check("after a second start, as after a boot")
 
-			c.etcd.Start(t)
+			for _, r := range c.nodes {
+				r.server.listen()
+			}
 			testutil.Eventually(t, func() error {
 				if n := two.status().Network; n.StoreAway || !n.Published {
 					return fmt.Errorf("status %+v, want that the store has answered", n)
@@ -92,6 +87,18 @@ spec:
 			}
 		})
 	}
+}
+
+// ingressOfDB is a policy that lets web reach db.
+func ingressOfDB(name, ports string) string {
+	return fmt.Sprintf(`
+apiVersion: networking.k8s.io/v1
+kind: NetworkPolicy
+metadata: {name: %s, namespace: shop}
+spec:
+  podSelector: {matchLabels: {app: db}}
+  ingress: [{from: [{podSelector: {matchLabels: {app: web}}}]%s}]
+`, name, ports)
 }
 
 // removeRoutesToPeers removes the node's routes to pods of others, and returns them.

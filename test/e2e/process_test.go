@@ -29,6 +29,12 @@ func (f finished) one(words string) bool {
 // runIn runs one of the project's binaries in a node's namespace, as root or as somebody else.
 func runIn(t testing.TB, node *testutil.Node, as *syscall.Credential, binary string, args ...string) finished {
 	t.Helper()
+	return run(t, node.Do, as, binary, args...)
+}
+
+// run starts it in the namespace that in enters.
+func run(t testing.TB, in func(func() error) error, as *syscall.Credential, binary string, args ...string) finished {
+	t.Helper()
 	if !filepath.IsAbs(binary) {
 		binary = filepath.Join(testutil.Build(t), binary)
 	}
@@ -36,7 +42,7 @@ func runIn(t testing.TB, node *testutil.Node, as *syscall.Credential, binary str
 	cmd := exec.Command(binary, args...)
 	cmd.Stdout, cmd.Stderr = &out, &errs
 	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: as}
-	if err := node.Do(cmd.Start); err != nil {
+	if err := in(cmd.Start); err != nil {
 		t.Fatal(err)
 	}
 	timer := time.AfterFunc(processTimeout, func() { _ = cmd.Process.Kill() })

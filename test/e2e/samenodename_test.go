@@ -9,15 +9,14 @@ import (
 	"strings"
 	"testing"
 
-	"porin.dev/porin/cells/store/storetest/etcdtest"
 	"porin.dev/porin/internal/testutil"
 )
 
 // TestSameNodeName have blocks of their own: a machine that is replaced may run on.
 func TestSameNodeName(t *testing.T) {
 	t.Parallel()
-	etcd := etcdtest.Start(t, nil)
-	first, second := onEtcd(t, etcd, "--node-name=same"), onEtcd(t, etcd, "--node-name=same")
+	api := newAPI(t)
+	first, second := api.newRig("--node-name=same"), api.newRig("--node-name=same")
 	p, q := first.pod(), second.pod()
 	if blockOf(p.ipv4) == blockOf(q.ipv4) {
 		t.Errorf("both have addresses of %s", blockOf(p.ipv4))
@@ -33,10 +32,10 @@ func TestSameNodeName(t *testing.T) {
 // TestCopiedDisk has two machines with one key: neither gives out an address, and both say why.
 func TestCopiedDisk(t *testing.T) {
 	t.Parallel()
-	etcd := etcdtest.Start(t, nil)
-	first := onEtcd(t, etcd, "--node-name=same")
+	api := newAPI(t)
+	first := api.newRig("--node-name=same")
 	first.pod()
-	second := onEtcd(t, etcd, "--node-name=same")
+	second := api.newRig("--node-name=same")
 	second.agent.Kill(t)
 	if err := os.MkdirAll(filepath.Join(second.node.Dir, "store"), 0o700); err != nil { // it may not have written yet
 		t.Fatal(err)
@@ -68,10 +67,10 @@ func TestCopiedDisk(t *testing.T) {
 	if err := os.Remove(filepath.Join(second.node.Dir, "store", "node-key")); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		t.Fatal(err)
 	}
-	if done := first.cli("node", "list"); !strings.Contains(done.out, "contested by a copy") {
+	if done := api.asAdmin("node", "list"); !strings.Contains(done.out, "contested by a copy") {
 		t.Errorf("porin node list: %+v", done)
 	}
-	if done := first.cli("node", "reset", "same", "--incarnation", keyOf(first)); done.code != 0 {
+	if done := api.asAdmin("node", "reset", "same", "--incarnation", keyOf(first)); done.code != 0 {
 		t.Errorf("porin node reset: %+v", done)
 	}
 	second.agent.Start(t)

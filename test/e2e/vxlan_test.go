@@ -84,7 +84,7 @@ func TestVXLANMixedFamilies(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, n := range []*testutil.Node{one, two} {
-		c.nodes = append(c.nodes, rigOn(t, n, "--store=etcd", "--store-etcd-endpoints="+c.etcd.Config().Etcd.Endpoints[0], "--routing=vxlan"))
+		c.nodes = append(c.nodes, c.api.rigOn(n, "--routing=vxlan"))
 	}
 	a, b := c.nodes[0].pod(), c.nodes[1].pod()
 	trackConnections(t, one)
@@ -148,7 +148,7 @@ func TestVXLANOuterFamilies(t *testing.T) {
 						}
 					}
 				}
-				r := rigOn(t, n, "--store=etcd", "--store-etcd-endpoints="+c.etcd.Config().Etcd.Endpoints[0], "--routing=vxlan")
+				r := c.api.rigOn(n, "--routing=vxlan")
 				strict(t, n)
 				c.nodes = append(c.nodes, r)
 				pods = append(pods, r.pod())
@@ -375,7 +375,6 @@ func TestVXLANModeSwitch(t *testing.T) {
 			for _, r := range c.nodes {
 				strict(t, r.node)
 			}
-			store := []string{"--store=etcd", "--store-etcd-endpoints=" + c.etcd.Config().Etcd.Endpoints[0]}
 			a, b, local := one.pod(), two.pod(), one.pod()
 			pods := []pod{a, b, local}
 			c.waitForMesh(pods)
@@ -388,7 +387,7 @@ func TestVXLANModeSwitch(t *testing.T) {
 			} {
 				inside, across := c.talkAt(local, a, 7100+uint16(i)), c.talkAt(a, b, 7200+uint16(i))
 				step.rig.agent.Stop(t)
-				step.rig.agent.Configure(slices.Concat(store, mode.flags, []string{"--routing=" + step.routing})...)
+				step.rig.configure(append(slices.Clone(mode.flags), "--routing="+step.routing)...)
 				step.rig.agent.Start(t)
 				for _, r := range c.nodes {
 					testutil.Eventually(t, func() error {

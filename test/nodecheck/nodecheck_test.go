@@ -27,10 +27,15 @@ type rig struct {
 	check *nodecheck.Checker
 }
 
-func newRig(t *testing.T, flags ...string) *rig {
+func newRig(t *testing.T) *rig {
 	t.Helper()
 	testutil.Root(t)
-	r := &rig{T: t, node: testutil.NewLAN(t).NewNode(t)}
+	return rigOn(t, testutil.NewLAN(t).NewNode(t))
+}
+
+func rigOn(t *testing.T, node *testutil.Node, flags ...string) *rig {
+	t.Helper()
+	r := &rig{T: t, node: node}
 	r.node.StartAgent(t, testutil.Build(t), append([]string{"--doctor-repair=false", "--ipam-pod-cidr=10.9.0.0/24"}, flags...)...)
 	c := testutil.NewContainer(t)
 	result := r.node.NewCNI(t, testutil.CNIConfig{Bin: testutil.Build(t)}).MustAdd(t, c)

@@ -5,10 +5,11 @@ import (
 	"net/netip"
 	"testing"
 
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
 	"porin.dev/porin/cells/cluster"
-	"porin.dev/porin/cells/cluster/onstore"
-	"porin.dev/porin/cells/store/storetest"
-	"porin.dev/porin/cells/store/storetest/etcdtest"
+	"porin.dev/porin/cells/kubernetes/records/recordstest"
 	"porin.dev/porin/internal/testutil"
 	"porin.dev/porin/test/nodecheck"
 )
@@ -49,9 +50,11 @@ func TestNodeCheckOtherNodes(t *testing.T) {
 	} {
 		t.Run(string(routing), func(t *testing.T) {
 			testutil.Root(t)
-			cfg := etcdtest.Start(t, nil).Config()
-			backend := onstore.New(storetest.Open(t, cfg))
-			r := newRig(t, "--store=etcd", "--store-etcd-endpoints="+cfg.Etcd.Endpoints[0], "--store-etcd-prefix="+cfg.Etcd.Prefix, "--routing="+string(routing))
+			server, kubeconfig := recordstest.StartServer(t)
+			backend := recordstest.Backend(t, kubeconfig)
+			server.Put(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "shop"}})
+			node := testutil.NewLAN(t).NewNode(t)
+			r := rigOn(t, node, "--store=kubernetes", "--kubeconfig="+server.ServeIn(t, node.Do, "127.0.0.1:0").Kubeconfig, "--routing="+string(routing))
 			alone := nodecheck.Want{Live: []nodecheck.Pod{r.pod}}
 			with := func(o nodecheck.OtherNode) nodecheck.Want {
 				return nodecheck.Want{Live: alone.Live, Others: []nodecheck.OtherNode{o}}

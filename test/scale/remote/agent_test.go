@@ -15,12 +15,15 @@ import (
 	"time"
 
 	"github.com/cilium/ebpf"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	v1 "porin.dev/porin/api/v1"
 	"porin.dev/porin/api/v1/client"
 	"porin.dev/porin/bpf"
 	"porin.dev/porin/bpf/abi"
-	"porin.dev/porin/cells/store"
+	"porin.dev/porin/cells/kubernetes/kubernetestest"
 	"porin.dev/porin/internal/testutil"
 )
 
@@ -40,11 +43,16 @@ type world struct {
 	api   *client.Client
 }
 
-// newWorld returns one whose agent runs, on the store with that configuration.
-func newWorld(t *testing.T, cfg store.Config) *world {
+// newWorld returns one whose agent runs, with its records at the API server.
+func newWorld(t *testing.T, server *kubernetestest.Server) *world {
 	t.Helper()
 	w := &world{T: t, node: testutil.NewNode(t)}
-	w.agent = w.node.StartAgent(t, testutil.Build(t), "--store=etcd", "--store-etcd-endpoints="+cfg.Etcd.Endpoints[0], "--store-etcd-prefix="+cfg.Etcd.Prefix,
+	for i := range namespaces {
+		name := namespaceName(i)
+		labels := map[string]string{"kubernetes.io/metadata.name": name, "zone": fmt.Sprint("zone-", i%5)}
+		server.Put(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: labels}})
+	}
+	w.agent = w.node.StartAgent(t, testutil.Build(t), "--store=kubernetes", "--kubeconfig="+server.ServeIn(t, w.node.Do, "127.0.0.1:0").Kubeconfig,
 		"--metrics-address="+metricsAddress, "--log-level=warn", fmt.Sprint("--datapath-max-addresses=", max(1<<17, 2**nodeCount*(*podCount+2))))
 	w.api = client.New(w.node.Socket)
 	t.Cleanup(w.api.Close)
@@ -52,12 +60,12 @@ func newWorld(t *testing.T, cfg store.Config) *world {
 	for i := range localPods {
 		c := testutil.NewContainer(t)
 		set := labelsOf(i * deployments % (namespaces * deployments))
-		c.Args = [][2]string{{"K8S_POD_NAMESPACE", set.Namespace}, {"K8S_POD_NAME", fmt.Sprint("local-", i)}}
+		name := fmt.Sprint("local-", i)
+		c.Args = [][2]string{{"K8S_POD_NAMESPACE", set.Namespace}, {"K8S_POD_NAME", name}, {"K8S_POD_UID", name}}
+		server.Put(&corev1.Pod{
+			ObjectMeta: metav1.ObjectMeta{Namespace: set.Namespace, Name: name, UID: types.UID(name), Labels: set.Labels}, Spec: corev1.PodSpec{NodeName: w.node.Name},
+		})
 		cni.MustAdd(t, c)
-		patch := v1.EndpointPatch{Labels: set.Labels, NamespaceLabels: set.NamespaceLabels}
-		if _, err := w.api.UpdateEndpoint(t.Context(), fmt.Sprintf("pod-name:%s/local-%d", set.Namespace, i), patch); err != nil {
-			t.Fatal(err)
-		}
 	}
 	if _, err := w.api.PutPolicies(t.Context(), []byte(policies())); err != nil {
 		t.Fatal(err)

@@ -1,6 +1,6 @@
 // Package remote measures one real agent among many simulated nodes: what the pods of the others cost it.
 //
-//	simulator --records of nodes, groups of pods--> etcd --> porin-agent --> BPF maps <-- the test
+//	simulator --records of nodes, groups of pods--> API server (in memory) --> porin-agent --> BPF maps <-- the test
 //
 // `make scale` has 1,000 nodes with 50 pods each and prints figures with goals; a plain test has few, and compares the maps with what the
 // simulator has written.

@@ -13,17 +13,16 @@ import (
 
 	v1 "porin.dev/porin/api/v1"
 	"porin.dev/porin/bpf"
-	"porin.dev/porin/cells/store/storetest/etcdtest"
+	"porin.dev/porin/cells/kubernetes/records/recordstest"
 	"porin.dev/porin/internal/testutil"
 )
 
 // TestConverge has an agent learn of many nodes' pods, and follow while they come and go.
 func TestConverge(t *testing.T) {
 	testutil.Root(t)
-	etcd := etcdtest.Start(t, nil)
-	cfg := etcd.Config()
-	w := newWorld(t, cfg)
-	s := newSimulator(t, cfg, *nodeCount, *podCount)
+	server, backend := recordstest.Start(t)
+	w := newWorld(t, server)
+	s := newSimulator(backend, *nodeCount, *podCount)
 	f := &figures{T: t, pods: float64(*nodeCount * *podCount)}
 	own := w.classes()
 	var before use
@@ -138,7 +137,7 @@ func (w *world) follows(s *simulator, own map[netip.Addr]uint32, f *figures) (la
 		took = append(took, time.Since(began))
 	}
 	slices.Sort(took)
-	f.add("from a write to the store until it is in the map, median", took[len(took)/2].Seconds()*1000, 20, "ms")
+	f.add("from a write to the API server until it is in the map, median", took[len(took)/2].Seconds()*1000, 20, "ms")
 	f.add("the same, 99 % of them", took[len(took)*99/100].Seconds()*1000, 100, "ms")
 
 	duration := time.Second

@@ -5,15 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
-	"testing"
 
 	"golang.org/x/sync/errgroup"
 
 	"porin.dev/porin/cells/cluster"
-	"porin.dev/porin/cells/cluster/onstore"
 	"porin.dev/porin/cells/node"
-	"porin.dev/porin/cells/store"
-	"porin.dev/porin/cells/store/storetest"
 )
 
 // What pods there are: each is of one of these deployments.
@@ -34,10 +30,8 @@ type simulated struct {
 	pods   int
 }
 
-// newSimulator writes to the store with that configuration until the end of the test.
-func newSimulator(t *testing.T, cfg store.Config, nodes, pods int) *simulator {
-	t.Helper()
-	s := &simulator{backend: onstore.New(storetest.Open(t, cfg))}
+func newSimulator(backend cluster.Backend, nodes, pods int) *simulator {
+	s := &simulator{backend: backend}
 	for i := range nodes {
 		s.nodes = append(s.nodes, newSimulated(i, pods))
 	}
@@ -97,15 +91,15 @@ func (n *simulated) set(slot, number, from, to int) {
 func deploymentOf(number, pod int) int { return (number*7 + pod*13) % (namespaces * deployments) }
 
 func labelsOf(deployment int) cluster.LabelSet {
-	namespace := fmt.Sprintf("team-%d", deployment/deployments)
 	return cluster.LabelSet{
-		Namespace: namespace, NamespaceLabels: map[string]string{"kubernetes.io/metadata.name": namespace, "zone": fmt.Sprint("zone-", deployment/deployments%5)},
-		Labels: map[string]string{
+		Namespace: namespaceName(deployment / deployments), Labels: map[string]string{
 			"app.kubernetes.io/name": fmt.Sprint("app-", deployment), "app": fmt.Sprint("app-", deployment%deployments), "tier": fmt.Sprint("tier-", deployment%3),
 			"pod-template-hash": "6d4f9c7b58",
 		},
 	}
 }
+
+func namespaceName(number int) string { return fmt.Sprintf("team-%d", number) }
 
 // write writes everything.
 func (s *simulator) write(ctx context.Context) error {

@@ -2,6 +2,7 @@
 package recordstest
 
 import (
+	"errors"
 	"log/slog"
 	"net/http/httptest"
 	"testing"
@@ -9,6 +10,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"porin.dev/porin/cells/cluster"
 	"porin.dev/porin/cells/kubernetes"
@@ -34,24 +36,43 @@ func Start(t testing.TB) (*kubernetestest.Server, cluster.Backend) {
 	return server, Backend(t, kubeconfig)
 }
 
-// StartServer returns an API server with Porin's kinds, Nodes and pods, and a kubeconfig for it.
+// StartServer returns an API server as [NewServer] does, and a kubeconfig for it.
 func StartServer(t testing.TB) (server *kubernetestest.Server, kubeconfig string) {
 	t.Helper()
-	scheme := runtime.NewScheme()
-	if err := corev1.AddToScheme(scheme); err != nil {
-		t.Fatal(err)
-	}
-	if err := metav1.AddMetaToScheme(scheme); err != nil {
-		t.Fatal(err)
-	}
-	core := func(resource, kind string, namespaced bool) kubernetestest.Resource {
-		return kubernetestest.Resource{GroupVersionResource: corev1.SchemeGroupVersion.WithResource(resource), Kind: kind, Namespaced: namespaced}
-	}
-	server = kubernetestest.New(scheme, append(Resources(), core("namespaces", "Namespace", false), core("nodes", "Node", false), core("pods", "Pod", true))...)
-	server.Put(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "kube-system", UID: "cluster-1"}})
+	server = NewServer(t)
 	web := httptest.NewServer(server)
 	t.Cleanup(web.Close)
 	return server, kubernetestest.Kubeconfig(t, web.URL)
+}
+
+// NewServer returns an API server with the kinds that an agent reads and writes, and the definitions of Porin's kinds.
+func NewServer(t testing.TB) *kubernetestest.Server {
+	t.Helper()
+	scheme := runtime.NewScheme()
+	if err := errors.Join(corev1.AddToScheme(scheme), metav1.AddMetaToScheme(scheme)); err != nil {
+		t.Fatal(err)
+	}
+	metav1.AddToGroupVersion(scheme, schema.GroupVersion{Version: "v1"})
+	kind := func(group, version, resource, kind string, namespaced bool) kubernetestest.Resource {
+		gvr := schema.GroupVersionResource{Group: group, Version: version, Resource: resource}
+		return kubernetestest.Resource{GroupVersionResource: gvr, Kind: kind, Namespaced: namespaced}
+	}
+	server := kubernetestest.New(scheme, append(Resources(),
+		kind("", "v1", "namespaces", "Namespace", false), kind("", "v1", "nodes", "Node", false),
+		kind("", "v1", "pods", "Pod", true), kind("", "v1", "services", "Service", true), kind("", "v1", "events", "Event", true),
+		kind("networking.k8s.io", "v1", "networkpolicies", "NetworkPolicy", true),
+		kind("apiextensions.k8s.io", "v1", "customresourcedefinitions", "CustomResourceDefinition", false),
+	)...)
+	server.Put(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "kube-system", UID: "cluster-1"}})
+	for _, name := range records.Definitions() {
+		server.Put(Definition(name))
+	}
+	return server
+}
+
+// Definition is a custom resource definition of which only the name counts.
+func Definition(name string) map[string]any {
+	return map[string]any{"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition", "metadata": map[string]any{"name": name}}
 }
 
 // Wipe deletes all records at the API server of a kubeconfig.

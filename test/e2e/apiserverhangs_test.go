@@ -7,7 +7,6 @@ import (
 	"time"
 
 	v1 "porin.dev/porin/api/v1"
-	"porin.dev/porin/cells/store/storetest/etcdtest"
 	"porin.dev/porin/internal/testutil"
 )
 
@@ -41,22 +40,19 @@ func (r *rig) addTimes(n int) (median, worst time.Duration) {
 	return took[n/2], took[n-1]
 }
 
-// TestEtcdHangs: it takes connections, and answers nothing, which is worse than one that is away.
-func TestEtcdHangs(t *testing.T) {
+// TestAPIServerHangs: it takes connections, and answers nothing, which is worse than one that is away.
+func TestAPIServerHangs(t *testing.T) {
 	t.Parallel()
-	etcd := etcdtest.Start(t, nil)
-	wire := etcd.Wire(t)
-	r := newRig(t, "--ipam-mode=multi-pool", "--ipam-pod-cidr=", "--store=etcd", "--store-etcd-endpoints="+wire.Config(etcd.Config()).Etcd.Endpoints[0],
-		"--ipam-default-pool=10.64.0.0/16,fd00:64::/64", "--ipam-quarantine=0s", "--log-level=warn")
+	r := newAPI(t).newRig("--log-level=warn")
 	r.pod()
 	median, worst := r.addTimes(20)
 	normal := r.agent.Started
 
-	wire.Hang()
+	r.server.frontend.Hang()
 	hungMedian, hungWorst := r.addTimes(20)
-	t.Logf("ADD: median %s, worst %s; with etcd hanging: median %s, worst %s", median, worst, hungMedian, hungWorst)
+	t.Logf("ADD: median %s, worst %s; with the API server hanging: median %s, worst %s", median, worst, hungMedian, hungWorst)
 	if hungMedian > 2*median+10*time.Millisecond || hungWorst > 2*worst+100*time.Millisecond {
-		t.Error("ADD waits for etcd")
+		t.Error("ADD waits for the API server")
 	}
 	r.within("STATUS", promptly, func() {
 		if err := r.cni.Status(); err != nil {
@@ -68,7 +64,7 @@ func TestEtcdHangs(t *testing.T) {
 	r.within("porin pool list", 2*promptly, func() { r.cli("pool", "list") })
 	r.within("stop", promptly, func() { r.agent.Stop(t) })
 	r.agent.Start(t)
-	t.Logf("start: %s, with etcd hanging %s", normal, r.agent.Started)
+	t.Logf("start: %s, with the API server hanging %s", normal, r.agent.Started)
 	if r.agent.Started > 2*normal+promptly {
 		t.Error("the start waits for etcd")
 	}
@@ -76,8 +72,8 @@ func TestEtcdHangs(t *testing.T) {
 	r.within("stop after a start", promptly, func() { r.agent.Stop(t) })
 	r.agent.Start(t)
 
-	wire.Resume()
+	r.server.frontend.Resume()
 	r.within("all agrees", 2*reach, r.agrees)
-	r.putPool(v1.PoolSpec{Name: "blue", Prefixes: []netip.Prefix{netip.MustParsePrefix("10.65.0.0/24")}})
+	r.server.putPool(v1.PoolSpec{Name: "blue", Prefixes: []netip.Prefix{netip.MustParsePrefix("10.65.0.0/24")}})
 	r.within("an ADD from a new pool", promptly, func() { r.add(asking(t, "", "PORIN_POOL=blue")) })
 }
