@@ -18,7 +18,6 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
-	v1 "porin.dev/porin/api/v1"
 	"porin.dev/porin/internal/testutil"
 )
 
@@ -473,9 +472,7 @@ func unrestrictedWebNodes(t *testing.T, c *nodeGroup, fabric *testutil.Fabric, m
 	t.Helper()
 	n := serviceNodesOn(t, mode, fabric, c.nodes[0], c.nodes[1])
 	n.label()
-	if _, err := n.two.api.UpdateEndpoint(t.Context(), "pod-name:demo/d", v1.EndpointPatch{Labels: map[string]string{"app": "d"}}); err != nil {
-		t.Fatal(err)
-	}
+	n.two.setLabel("demo", "d", "d")
 	for _, p := range []party{n.a, n.b, n.d} {
 		serveWeb(t, p)
 	}

@@ -42,8 +42,8 @@ spec:
 			}
 			reaches(web, true)
 			reaches(other, false)
-			one.setLabel("other", "web")
-			one.setLabel("web", "none")
+			one.setLabel("shop", "other", "web")
+			one.setLabel("shop", "web", "none")
 			reaches(other, true)
 			reaches(web, false)
 			late := one.labelled("late", "web")

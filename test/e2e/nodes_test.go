@@ -111,22 +111,23 @@ func (r *rig) routesToPeers() (routes []string) {
 func (r *rig) labelled(name, app string) pod {
 	r.Helper()
 	p := r.named("shop", name)
-	r.setLabel(name, app)
+	r.setLabel("shop", name, app)
 	return p
 }
 
 // setLabel returns when the agent knows the label.
-func (r *rig) setLabel(name, app string) {
+func (r *rig) setLabel(namespace, name, app string) {
 	r.Helper()
+	selector := "pod-name:" + namespace + "/" + name
 	if r.server == nil {
-		if _, err := r.api.UpdateEndpoint(r.Context(), "pod-name:shop/"+name, v1.EndpointPatch{Labels: map[string]string{"app": app}}); err != nil {
+		if _, err := r.api.UpdateEndpoint(r.Context(), selector, v1.EndpointPatch{Labels: map[string]string{"app": app}}); err != nil {
 			r.Fatal(err)
 		}
 		return
 	}
-	r.server.pod(name, app)
+	r.server.putPod(namespace, name, "u-"+name, map[string]string{"app": app})
 	testutil.Eventually(r, func() error {
-		ep, err := r.api.Endpoint(r.Context(), "pod-name:shop/"+name)
+		ep, err := r.api.Endpoint(r.Context(), selector)
 		if err == nil && ep.Labels["app"] != app {
 			err = fmt.Errorf("the labels of %s are %v", name, ep.Labels)
 		}

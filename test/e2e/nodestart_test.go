@@ -80,7 +80,7 @@ func TestStartWithoutStore(t *testing.T) {
 				return nil
 			})
 			check("with the store")
-			one.setLabel("other", "web")
+			one.setLabel("shop", "other", "web")
 			c.waitForPing(other.Namespace, db.ipv4)
 			for _, r := range c.nodes {
 				r.agrees()

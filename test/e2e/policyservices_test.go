@@ -9,7 +9,6 @@ import (
 	"testing"
 	"time"
 
-	v1 "porin.dev/porin/api/v1"
 )
 
 // deniedTime is how long a test waits for an answer that must not come.
@@ -27,9 +26,7 @@ type policyCase struct {
 func (n *serviceNodes) label() {
 	n.Helper()
 	for _, name := range []string{"a", "b", "c"} {
-		if _, err := n.one.api.UpdateEndpoint(n.Context(), "pod-name:demo/"+name, v1.EndpointPatch{Labels: map[string]string{"app": name}}); err != nil {
-			n.Fatal(err)
-		}
+		n.one.setLabel("demo", name, name)
 	}
 }
 
