@@ -23,8 +23,8 @@ const (
 // scene is a node with an agent and a runtime, both under a tracer, and pods that live all the time.
 type scene struct {
 	t         *testing.T
-	mode      []string         // flags of the agent: where its addresses come from
-	pools     *pools           // of the cluster; nil in another mode
+	mode      []string               // flags of the agent: where its addresses come from
+	pools     *pools                 // of the cluster; nil in another mode
 	api       *kubernetestest.Server // of the cluster; nil without Kubernetes
 	frontend  *kubernetestest.Frontend
 	records   cluster.Backend // at the API server

@@ -8,7 +8,6 @@ import (
 	"sync"
 	"testing"
 	"time"
-
 )
 
 // deniedTime is how long a test waits for an answer that must not come.
