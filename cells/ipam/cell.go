@@ -48,7 +48,7 @@ func build(lc fx.Lifecycle, cfg Config, addresses nodeaddr.Source, log *slog.Log
 	return a, follower, nil
 }
 
-// followerTask is nil where nobody follows the node's addresses.
+// followerTask is nil where the node's addresses are not followed.
 func followerTask(f *nodeaddr.Follower) *task.Task {
 	if f == nil {
 		return nil
@@ -56,7 +56,7 @@ func followerTask(f *nodeaddr.Follower) *task.Task {
 	return f.Task()
 }
 
-// newCleaner is called for the supervisor alone: without one nobody would start it, and released addresses would wait for ever.
+// newCleaner is called for the supervisor alone: without one it would not start, and released addresses would wait for ever.
 func newCleaner(a *allocator.Allocator, connections *Conntrack, failures *CleanFailures, log *slog.Logger) *Cleaner {
 	return NewCleaner(a, connections, failures, log)
 }

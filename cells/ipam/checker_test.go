@@ -22,7 +22,7 @@ import (
 
 var _ doctor.Checker = (*ipam.Checker)(nil)
 
-// checker is that of a node whose kernel uses this.
+// checker is the checker of a node whose kernel uses this.
 func (l life) checker(uses kernel) *ipam.Checker {
 	return ipam.NewChecker(ipam.Parts{
 		Allocator: l.addresses, Kernel: uses, Endpoints: l.endpoints, Repairer: l,
@@ -56,7 +56,7 @@ func (l life) wantHealthy(t *testing.T) {
 	}
 }
 
-// handle is that of an attachment, in the network of all specs of these tests.
+// handle is an attachment's, in the network of all specs of these tests.
 func handle(attachment string) allocator.Handle {
 	spec := endpointmanagertest.Spec(attachment)
 	return allocator.NewHandle(spec.Network, spec.Attachment)

@@ -66,7 +66,7 @@ func (c *Cleaner) cleanAndPause(ctx context.Context) error {
 	return err
 }
 
-// Clean does once, now, what is to be done. When the deletion fails the quarantine is all the rest that the addresses get.
+// Clean runs one round now. When the deletion fails the addresses rest for the quarantine only.
 func (c *Cleaner) Clean() error {
 	released := c.cleanup.Pending()
 	if len(released) == 0 {

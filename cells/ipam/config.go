@@ -20,7 +20,7 @@ type Config struct {
 	PodCIDRs []string
 	// FromNode takes the prefixes from the node's object at the Kubernetes API: see [NodeCIDRs]. PodCIDRs is empty then.
 	FromNode bool
-	// Quarantine is how long a released address belongs to nobody in mode pod-cidr; in the others each pool says it.
+	// Quarantine is how long a released address is kept back in mode pod-cidr; in the others each pool says it.
 	Quarantine time.Duration
 	// NodePool is the pool of who names none, if its namespace has none either; "" is [allocator.DefaultPool]. It and
 	// NamespacePools, which has pools by namespace, are of mode multi-pool.

@@ -52,7 +52,7 @@ func (c *Conntrack) Forget(addrs []netip.Addr) error {
 
 func (c *Conntrack) forget(family netlink.InetFamily, addrs addressSet) error {
 	_, err := netlink.ConntrackDeleteFilters(netlink.ConntrackTable, family, addrs)
-	if errors.Is(err, netlink.ErrDumpInterrupted) { // what the first part lacks
+	if errors.Is(err, netlink.ErrDumpInterrupted) { // the first part is incomplete
 		_, err = netlink.ConntrackDeleteFilters(netlink.ConntrackTable, family, addrs)
 	}
 	if c.isUnsupported(err) {

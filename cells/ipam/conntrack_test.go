@@ -19,7 +19,7 @@ import (
 	"porin.dev/porin/internal/testutil"
 )
 
-// connection is one that the kernel tracks over UDP. Its answers come from and go to other addresses than those that it is sent
+// connection is a tracked connection over UDP. Its answers come from and go to other addresses than those that it is sent
 // to and from where addresses are translated.
 type connection struct{ from, to, answersFrom, answersTo string }
 
@@ -156,7 +156,7 @@ func trackMany(tb testing.TB, from, to int) {
 	}
 }
 
-// BenchmarkConntrackForget deletes what is tracked of addresses of which nothing is, among many connections of others.
+// BenchmarkConntrackForget deletes the connections of addresses that have none, among many connections of others.
 func BenchmarkConntrackForget(b *testing.B) {
 	ns := testutil.NetNS(b)
 	err := ns.Do(func() error {

@@ -85,7 +85,7 @@ func TestDelegatedReleaseIncomplete(t *testing.T) {
 	})
 }
 
-// TestDetachNoIPRelease, and nobody takes it for a leak.
+// TestDetachNoIPRelease, and it does not count as a leak.
 func TestDetachNoIPRelease(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := begin(t, t.TempDir())

@@ -40,7 +40,7 @@ func (c *Checker) ofEndpoints(before, after map[allocator.Handle]endpoint.Endpoi
 	return findings
 }
 
-// notIts finds an endpoint with an address that is another's, or nobody's.
+// notIts finds an endpoint with an address that has another owner, or none.
 func (c *Checker) notIts(ep endpoint.Endpoint, addr netip.Addr, owner allocator.Handle) doctor.Finding {
 	f := doctor.Finding{
 		Kind: addressMissing, Endpoint: ep.Spec.Attachment.String(), Subject: fmt.Sprintf("%s of endpoint %d", addr, ep.ID),

@@ -9,8 +9,8 @@ import (
 	"porin.dev/porin/cells/ipam/allocator"
 )
 
-// foreign are what the kernel uses of the addresses that are given out, and nobody has; and what the node has itself, which
-// is no more than a note where it is given to nobody.
+// foreign are addresses that the kernel uses, although they are free; and the node's own ones, which
+// are no more than a note where they are not given out.
 func (c *Checker) foreign(uses []Use) (findings []doctor.Finding) {
 	which := map[netip.Addr][]string{}
 	avoided := c.avoided()
@@ -34,7 +34,7 @@ func (c *Checker) foreign(uses []Use) (findings []doctor.Finding) {
 	return findings
 }
 
-// avoided are the addresses of the node that are given to nobody.
+// avoided are the addresses of the node that are not given out.
 func (c *Checker) avoided() map[netip.Addr]bool {
 	avoided := map[netip.Addr]bool{}
 	usage := c.Allocator.Usage()

@@ -113,7 +113,7 @@ func TestFollower(t *testing.T) {
 
 		node.lose(node.changes)
 		synctest.Wait()
-		node.set("10.0.0.6", "docker0") // nobody hears of it
+		node.set("10.0.0.6", "docker0") // without notice
 		time.Sleep(2 * time.Second)
 		next(t, n, "c3", "10.0.0.7")
 		node.set("10.0.0.4", "")

@@ -153,7 +153,7 @@ func TestWhatIsNoReservationIsAProblem(t *testing.T) {
 	}
 }
 
-// TestACallerThatHasLeftReservesNothing, as nobody knows the token.
+// TestACallerThatHasLeftReservesNothing, as its token is lost.
 func TestACallerThatHasLeftReservesNothing(t *testing.T) {
 	a := newAPI(t)
 	a.router.ServeHTTP(gone{httptest.NewRecorder()}, httptest.NewRequest("POST", "/v1/ipam", strings.NewReader(`{"owner":"x"}`)))

@@ -29,7 +29,7 @@ func New(cfg Config, reservations allocator.ReservationStore) (*allocator.Alloca
 	return a, nil
 }
 
-// sourceParts are what a source is made of. Only in mode multi-pool somebody can get the node more addresses.
+// sourceParts are what a source is made of. Only in mode multi-pool the node can get more addresses.
 type sourceParts struct {
 	fx.In
 	Config    Config

@@ -70,7 +70,7 @@ func (routeKernel) Uses() ([]Use, error) {
 	return slices.Concat(routeUses(routes4, ours), routeUses(routes6, ours), neighUses(neighs, ours), addrUses(addrs)), nil
 }
 
-// unicastRoutes lists those of the main table.
+// unicastRoutes lists the routes of the main table.
 func unicastRoutes(handle *netlink.Handle, family int) ([]netlink.Route, error) {
 	like := &netlink.Route{Type: unix.RTN_UNICAST}
 	return nl.Dump(func() ([]netlink.Route, error) { return handle.RouteListFiltered(family, like, netlink.RT_FILTER_TYPE) })

@@ -80,7 +80,7 @@ func TestExamineAddressInKernel(t *testing.T) {
 		}
 		uses := kernel{
 			use("10.0.0.2", false),                         // an endpoint's: for the datapath to judge
-			use("10.0.0.1", true),                          // the gateway's, which nobody is given
+			use("10.0.0.1", true),                          // the gateway's, which is not given out
 			use("10.0.0.6", false), use("10.0.0.6", false), // free
 			use("10.1.0.6", false), use("192.0.2.1", true), // not of this node's prefixes
 		}

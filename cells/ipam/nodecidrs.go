@@ -89,7 +89,7 @@ func (n *NodeCIDRs) run(ctx context.Context) error {
 	}
 }
 
-// apply adds and drains prefixes. Before the restore it removes none, and adds former ones, of which endpoints may have addresses.
+// apply adds and drains prefixes. Before the restore it removes none, and adds former ones, as endpoints may have addresses of them.
 // The channel is closed when the Node has others.
 func (n *NodeCIDRs) apply() (changed <-chan struct{}, err error) {
 	n.mu.Lock()

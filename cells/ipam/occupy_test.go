@@ -12,7 +12,7 @@ import (
 	"porin.dev/porin/cells/ipam/allocator"
 )
 
-// TestOccupy: what a start holds has its addresses until its Detach, also when their block comes later.
+// TestOccupy: a held endpoint has its addresses until its Detach, also when their block comes later.
 func TestOccupy(t *testing.T) {
 	for name, late := range map[string]bool{"the block is there": false, "the block comes later": true} {
 		t.Run(name, func(t *testing.T) {

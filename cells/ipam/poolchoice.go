@@ -28,7 +28,7 @@ func NamespacePools(newSource any) fx.Option {
 	return fx.Provide(fx.Annotate(newSource, fx.As(new(PoolSource)), fx.ResultTags(`group:"ipam.namespacepools"`)))
 }
 
-// NewPoolSources returns those of a node: the sources for namespaces, the pod's network, and the agent's settings for the namespace and for the node.
+// NewPoolSources returns a node's: the sources for namespaces, the pod's network, and the agent's settings for the namespace and for the node.
 func NewPoolSources(cfg Config, namespaces ...PoolSource) PoolSources {
 	return append(slices.Clone(namespaces), networkPool{}, namespacePools(cfg.NamespacePools), nodePool(cfg.NodePool))
 }

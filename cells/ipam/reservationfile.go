@@ -27,7 +27,7 @@ type ReservationFile struct {
 	db *bbolt.DB  // nil: there is no file yet
 }
 
-// NewReservationFile returns one that is not open.
+// NewReservationFile returns a closed file.
 func NewReservationFile(path string) *ReservationFile { return &ReservationFile{path: path} }
 
 var reservationsBucket = []byte("reservations") // token -> savedReservation
@@ -102,7 +102,7 @@ func (f *ReservationFile) Close() error {
 	return err
 }
 
-// Save implements [allocator.ReservationStore]. It forgets those that are over, and earlier ones of the owner, which
+// Save implements [allocator.ReservationStore]. It removes expired ones, and earlier ones of the owner, which
 // has one at a time: the disk was full when they ended.
 func (f *ReservationFile) Save(r allocator.Reservation) error {
 	value, err := json.Marshal(savedReservation{
@@ -148,7 +148,7 @@ func (f *ReservationFile) Delete(token string) error {
 	return db.Update(func(tx *bbolt.Tx) error { return tx.Bucket(reservationsBucket).Delete([]byte(token)) })
 }
 
-// Restore opens the file, if there is one, and has the allocator take up what is in it. What it cannot take up is logged, and
+// Restore opens the file, if there is one, and gives its reservations to the allocator. A refused reservation is logged, and
 // stays in the file until it is over or released.
 func (f *ReservationFile) Restore(a *allocator.Allocator, log *slog.Logger) error {
 	db, err := f.open(false)

@@ -82,7 +82,7 @@ func (fullDisk) Delete(string) error { return errors.New("no space left on devic
 // TestReservationFileReplaces has an owner reserve again after the end of its reservation did not get to the disk: a
 // restart knows the later one alone.
 func TestReservationFileReplaces(t *testing.T) {
-	for range 10 { // the order in the file is that of random tokens
+	for range 10 { // the order in the file is by random tokens
 		file := ipam.NewReservationFile(filepath.Join(t.TempDir(), "reservations.db"))
 		cfg := ipam.DefaultConfig()
 		cfg.PodCIDRs = []string{"10.0.0.0/24"}
@@ -130,7 +130,7 @@ func TestReservationFileDamaged(t *testing.T) {
 	}
 }
 
-// TestReservationFileCannotBeWritten: what is not on the disk is not reserved.
+// TestReservationFileCannotBeWritten: a reservation that is not on the disk does not exist.
 func TestReservationFileCannotBeWritten(t *testing.T) {
 	folder := filepath.Join(t.TempDir(), "taken")
 	if err := os.WriteFile(folder, nil, 0o600); err != nil {

@@ -54,9 +54,9 @@ func (s *Step) WithPlugins(plugins *delegate.Plugins) *Step {
 // Name implements endpoint.Step.
 func (s *Step) Name() string { return "ipam" }
 
-// Attach gives the endpoint its addresses: those that its caller has reserved, or others of the pool that is chosen for it.
-// That pool is the endpoint's from then on, whatever the sources say later. Until the ledger has it nobody needs it: an
-// endpoint that was half made is taken down by its handle. Addresses of another IPAM are taken as they are, if nobody else
+// Attach gives the endpoint its addresses: its caller's reserved ones, or others of its pool.
+// That pool is the endpoint's from then on, whatever the sources say later. Until the ledger has it, it is not needed: an
+// endpoint that was half made is taken down by its handle. Addresses of another IPAM are taken as they are, if no other owner
 // has them.
 func (s *Step) Attach(ctx context.Context, ep endpoint.Endpoint, _ *endpoint.Namespace) (endpoint.Endpoint, error) {
 	if ep.Spec.IPAM.Type != "" {
@@ -86,8 +86,8 @@ func (s *Step) Attach(ctx context.Context, ep endpoint.Endpoint, _ *endpoint.Nam
 	return ep, nil
 }
 
-// poolFor is the pool that is asked, and what to do to have another one chosen: what the caller names, or what the
-// sources say. What is reserved has one already.
+// poolFor is the pool to ask, and how to choose another one: the caller's, or the one that the
+// sources say. A reservation has one already.
 func (s *Step) poolFor(spec endpoint.Spec) (pool, otherwise string) {
 	switch {
 	case spec.Reservation != "":
@@ -99,8 +99,8 @@ func (s *Step) poolFor(spec endpoint.Spec) (pool, otherwise string) {
 }
 
 // Detach releases all that the attachment has, recorded in ep or not. While another step's part is still there it keeps
-// them. After a restart in the middle of a deletion they are nobody's, so it takes them over first: to keep them, or so
-// that they rest when they are released. What is not to be released is kept; addresses of another IPAM never were ours
+// them. After a restart in the middle of a deletion they have no owner, so it takes them over first: to keep them, or so
+// that they rest when they are released. Addresses that must not be released are kept; addresses of another IPAM never were ours
 // to release or to keep.
 func (s *Step) Detach(ctx context.Context, ep endpoint.Endpoint, cfg endpoint.DeleteConfig) error {
 	if cfg.NoIPRelease && !ep.Spec.ExternalIPAM {
@@ -108,7 +108,7 @@ func (s *Step) Detach(ctx context.Context, ep endpoint.Endpoint, cfg endpoint.De
 		return nil
 	}
 	if ep.Addresses != (endpoint.Addresses{}) {
-		_ = s.allocator.Adopt(allocationOf(ep)) // what somebody else has by now is theirs
+		_ = s.allocator.Adopt(allocationOf(ep)) // addresses with another owner by now stay with it
 	}
 	if cfg.Incomplete {
 		return nil
@@ -128,7 +128,7 @@ func (s *Step) Restore(_ context.Context, ep endpoint.Endpoint) (replaced []stri
 	return nil, nil
 }
 
-// Occupy takes the endpoint's addresses, so that nobody else gets them before its Detach.
+// Occupy takes the endpoint's addresses, so that no other owner gets them before its Detach.
 func (s *Step) Occupy(ep endpoint.Endpoint) error {
 	if ep.Addresses == (endpoint.Addresses{}) {
 		return nil

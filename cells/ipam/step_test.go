@@ -250,7 +250,7 @@ func TestTheLegacyHandleGoesWithItsPod(t *testing.T) {
 	})
 }
 
-// TestWhatIsBroughtBackIsOfItsPool by the record. That of an earlier version has what was asked for, if anything was.
+// TestWhatIsBroughtBackIsOfItsPool by the record. An earlier version's record has the requested pool, if there was one.
 func TestWhatIsBroughtBackIsOfItsPool(t *testing.T) {
 	for name, test := range map[string]struct {
 		asked, recorded string

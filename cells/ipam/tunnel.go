@@ -15,7 +15,7 @@ const TunnelOwner allocator.Handle = "porin-tunnel"
 // TunnelAddresses gives the node's tunnel device addresses, of the default pool.
 type TunnelAddresses struct{ source *allocator.Source }
 
-// NewTunnelAddresses returns those of a source.
+// NewTunnelAddresses returns the tunnel addresses of a source.
 func NewTunnelAddresses(s *allocator.Source) *TunnelAddresses { return &TunnelAddresses{s} }
 
 // Keep takes the addresses that the device had before.

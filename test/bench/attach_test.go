@@ -28,7 +28,7 @@ type figures struct{ add, del operation }
 type operation struct {
 	calls []time.Duration
 	wall  time.Duration // with the parallelism of the run
-	cpu   time.Duration // plugin and agent; the kernel's own threads are nobody's
+	cpu   time.Duration // plugin and agent, without the kernel's own threads
 }
 
 func attach(t *testing.T, r *report) {

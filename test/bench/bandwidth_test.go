@@ -35,7 +35,7 @@ func (l limit) config() map[string]any {
 
 func (l limit) String() string { return fmt.Sprintf("%s limit of %g Mbit/s", l.direction, l.rate/1e6) }
 
-// bandwidth measures what arrives between two containers of a node, of which one has a limit, with headers of IP and of what is
+// bandwidth measures the bytes that arrive between two containers of a node, one with a limit, with headers of IP and
 // above, in shares of the limit. The reference plugin is told a burst of its own, as it takes what runtimes give for half a gigabyte.
 func bandwidth(t *testing.T, r *report) {
 	plugins := builtPlugins(t)
@@ -131,7 +131,7 @@ func streamsGoodput(t *testing.T, from, to *testutil.Namespace, addr netip.Addr,
 		running.Go(func() { count(end, &arrived) })
 		conns = append(conns, conn)
 	}
-	for _, conn := range conns { // when all are open, as none opens quickly beside one that sends
+	for _, conn := range conns { // when all are open, as none opens quickly beside a sending one
 		running.Go(func() { _, _ = io.CopyBuffer(struct{ io.Writer }{conn}, zeros{}, make([]byte, 1<<17)) })
 	}
 	time.Sleep(limitedTime)

@@ -105,7 +105,7 @@ func startEtcd(t *testing.T) *etcd {
 	return e
 }
 
-// hang has it answer nobody, and keep its connections, until stop.
+// hang makes it answer no client, and keep its connections, until stop.
 func (e *etcd) hang(t *testing.T) {
 	t.Helper()
 	if err := e.cmd.Process.Signal(unix.SIGSTOP); err != nil {

@@ -113,7 +113,7 @@ func routePods(t *testing.T, nodes [2]plainNode) {
 	}
 }
 
-// tunnelPods gives each node a VXLAN device to the other one, and a route to its pods by that.
+// tunnelPods gives each node a VXLAN device to the other one, and a route to its pods through it.
 func tunnelPods(t *testing.T, nodes [2]plainNode) {
 	t.Helper()
 	mac := testutil.MAC(2, 0, 0, 4, 0, 0)

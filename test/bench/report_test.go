@@ -23,7 +23,7 @@ type row struct {
 	System  string  `json:"system"`
 	Value   float64 `json:"value"`
 	Unit    string  `json:"unit"`
-	// Ratio is the value over that of the system the measure is held against; 0 when there is none.
+	// Ratio is the value divided by the compared system's; 0 when there is none.
 	Ratio   float64 `json:"ratio,omitempty"`
 	Against string  `json:"against,omitempty"`
 }
@@ -50,7 +50,7 @@ func (r *report) value(measure, system string) float64 {
 	return r.Rows[i].Value
 }
 
-// ratio is that of a row to the one it is held against.
+// ratio is a row's value divided by the compared row's.
 func (r *report) ratio(measure, system string) float64 {
 	i := slices.IndexFunc(r.Rows, func(row row) bool { return row.Measure == measure && row.System == system })
 	if i < 0 {
@@ -59,7 +59,7 @@ func (r *report) ratio(measure, system string) float64 {
 	return r.Rows[i].Ratio
 }
 
-// against gives every row of the measure its ratio to that of the system.
+// against gives every row of the measure its ratio to the system's.
 func (r *report) against(measure, system string) {
 	base := r.value(measure, system)
 	for i := range r.Rows {

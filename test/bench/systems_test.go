@@ -55,7 +55,7 @@ func porin(t *testing.T, name, prefixes string) *system {
 	return porinWith(t, testutil.NewNode(t), name, nil, "--ipam-pod-cidr="+prefixes, "--ipam-quarantine=0s")
 }
 
-// baseline is a system with another build of Porin, for figures beside those of this one; or none.
+// baseline is a system with another build of Porin, for figures beside this one's; or none.
 func baseline(t *testing.T, prefixes string) []*system {
 	t.Helper()
 	bin := os.Getenv("PORIN_BASELINE_DIR")
@@ -88,7 +88,7 @@ func porinFrom(t *testing.T, bin string, node *testutil.Node, name string, keys 
 	return s
 }
 
-// newSystem takes the path that plugins are found on, and the configurations of those that are measured.
+// newSystem takes the path that plugins are found on, and the configurations of the measured ones.
 func newSystem(t *testing.T, name string, node *testutil.Node, path string, plugins ...map[string]any) *system {
 	t.Helper()
 	list, err := json.Marshal(map[string]any{"cniVersion": "1.0.0", "name": name, "plugins": plugins})
@@ -156,7 +156,7 @@ func (s *system) call(t *testing.T, op string, parallel int, containers ...*test
 	return a
 }
 
-// attach is an add that nobody measures. It returns the container's addresses.
+// attach is an unmeasured add. It returns the container's addresses.
 func (s *system) attach(t *testing.T, c *testutil.Container) []netip.Addr {
 	t.Helper()
 	return s.call(t, "add", 1, c).Calls[0].IPs

@@ -83,7 +83,7 @@ func (s *story) nothingLeft() {
 	s.say("no address is in use; the two of each family are in quarantine")
 }
 
-// programsGone waits until the kernel has freed the programs that nobody pins or attaches any more.
+// programsGone waits until the kernel has freed unused programs.
 func (s *story) programsGone(programs []v1.Program) {
 	for _, p := range programs {
 		testutil.Eventually(s, func() error {

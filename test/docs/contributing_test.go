@@ -72,7 +72,7 @@ func TestGuideWorks(t *testing.T) {
 	}
 }
 
-// sides returns the lines that a part of a diff expects, and those that it leaves.
+// sides returns the lines that a part of a diff expects, and its resulting lines.
 func sides(hunk string) (before, after string) {
 	for line := range strings.Lines(hunk) {
 		switch line[0] {

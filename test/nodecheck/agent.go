@@ -34,7 +34,7 @@ func (c *Checker) ask() (a answers, err error) {
 	return a, err
 }
 
-// endpointItems are the agent's endpoints, less those that may be there and are whole.
+// endpointItems are the agent's endpoints, without optional whole ones.
 func (a answers) endpointItems(want Want) (items []Item) {
 	for _, ep := range a.endpoints {
 		if ep.State != "ready" || !slices.Contains(want.Maybe, attachment(ep)) {

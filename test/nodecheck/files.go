@@ -74,7 +74,7 @@ func (c *Checker) fileItems() (items []Item, err error) {
 	return items, err
 }
 
-// below lists the files below a folder, by their paths in it. What goes meanwhile is left out.
+// below lists the files below a folder, by their paths in it. Files that go meanwhile are left out.
 func below(dir string) (files []string, err error) {
 	err = filepath.WalkDir(dir, func(path string, entry fs.DirEntry, err error) error {
 		if errors.Is(err, fs.ErrNotExist) {

@@ -46,10 +46,10 @@ var directions = map[string]string{bpf.FromPod: "ingress", bpf.ToPod: "egress"}
 
 var sides = map[string]uint32{"ingress": netlink.HANDLE_MIN_INGRESS, "egress": netlink.HANDLE_MIN_EGRESS}
 
-// tunnelItem is the device of tunnels. What it should be, the doctor knows.
+// tunnelItem is the device of tunnels. The doctor knows its expected state.
 var tunnelItem = Item{"link", tunnel.Device}
 
-// proxyItems are the devices of the way into the proxy. What they should be, the doctor knows.
+// proxyItems are the devices of the way into the proxy. The doctor knows their expected state.
 var proxyItems = [...]Item{{"link", link.ProxyDevice}, {"link", link.ProxyDevicePeer}}
 
 func linkItem(name string, index int, mac string, up bool) Item {

@@ -10,7 +10,7 @@ import (
 	v1 "porin.dev/porin/api/v1"
 )
 
-// queuePrefix begins the name of a device in which waits what a container sends; the rest is that of its host end.
+// queuePrefix begins the name of a device with the queue of a container's packets; the rest is from the name of its host end.
 const queuePrefix = "pbw"
 
 // limitsDue is what keeps the limits of an endpoint: a token bucket on the host end for what it gets, and a device with another
@@ -30,7 +30,7 @@ func bucketItem(link string) Item { return Item{"token bucket", "of " + link} }
 
 func redirectItem(link string) Item { return Item{"redirect", "of " + link} }
 
-// limitItems are those of a link that bears Porin's mark. A link that goes meanwhile has none.
+// limitItems are the items of a link with Porin's mark. A link that goes meanwhile has none.
 func (c *Checker) limitItems(link netlink.Link) (items []Item, err error) {
 	name, index := link.Attrs().Name, link.Attrs().Index
 	switch {

@@ -71,7 +71,7 @@ func policyEntry(id uint32, egress, ingress bool) Item {
 	return Item{"entry of map " + bpf.Policies, fmt.Sprintf("endpoint %d: egress %t, ingress %t restricted", id, egress, ingress)}
 }
 
-// policyItems are those of the policy that is active. What the node's own addresses have, what ranges of policies have, and the other copy, the doctor knows.
+// policyItems are the items of the active policy. The doctor knows the entries of the node's own addresses, of policies' ranges, and of the other copy.
 func (c *Checker) policyItems(want Want) (items []Item, err error) {
 	dir := filepath.Join(c.node.BPFRoot, "maps")
 	var active uint32

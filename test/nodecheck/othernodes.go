@@ -111,7 +111,7 @@ func (w Want) hasBlockAround(cidr netip.Prefix) bool {
 	})
 }
 
-// pathsDue are the ways to other nodes: routes, and the entries by which the datapath knows their blocks.
+// pathsDue are the ways to other nodes: routes, and the datapath's entries of their blocks.
 func (a answers) pathsDue(want Want) (items []Item) {
 	self := a.status.Network
 	for _, o := range want.Others {
@@ -153,7 +153,7 @@ func ownerEntry(prefix netip.Prefix, pods bool, addrs []netip.Addr) Item {
 	return Item{"entry of map " + bpf.Owners, fmt.Sprintf("%s, of pods: %t: node %v", prefix, pods, addrs)}
 }
 
-// pathItems are the ways in the kernel. What the tunnel has about this node itself, the doctor knows.
+// pathItems are the ways in the kernel. The doctor knows the tunnel's entries about this node itself.
 func (c *Checker) pathItems(tunnel bool) (items []Item, err error) {
 	routes, err1 := c.node.Routes(0)
 	for _, r := range routes {
@@ -175,7 +175,7 @@ func (c *Checker) pathItems(tunnel bool) (items []Item, err error) {
 	return items, errors.Join(err1, err2, err3)
 }
 
-// addressesOf are those of a node in the map.
+// addressesOf are a node's addresses in the map.
 func addressesOf(o abi.Owner) (addrs []netip.Addr) {
 	for _, addr := range []abi.Addr{o.Ipv4, o.Ipv6} {
 		if ip := addr.IP(); ip.IsValid() {

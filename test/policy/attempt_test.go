@@ -28,7 +28,7 @@ type attempt struct {
 	from, to *end
 	protocol string
 	port     uint16         // of the server
-	dialed   netip.AddrPort // the server's own address, or that of a Service
+	dialed   netip.AddrPort // the server's own address, or a Service's
 	six      bool
 
 	client, server int           // sockets

@@ -2,7 +2,7 @@ package policy
 
 import "testing"
 
-// TestCilium has what Cilium's policies say and those of Kubernetes do not, on layers 3 and 4.
+// TestCilium has the features of Cilium's policies that Kubernetes' do not have, on layers 3 and 4.
 func TestCilium(t *testing.T)         { testCilium(t, false) }
 func TestCiliumServices(t *testing.T) { testCilium(t, true) }
 

@@ -100,7 +100,7 @@ func priorities(f form) []step {
 	}
 }
 
-// tiersTogether: what the tier admin passes on is for NetworkPolicy, and without one for the baseline.
+// tiersTogether: connections that the tier admin passes on are for NetworkPolicy, and without one for the baseline.
 func tiersTogether(f form) []step {
 	const networkPolicy = `---
 apiVersion: networking.k8s.io/v1

@@ -10,7 +10,7 @@ import "testing"
 //	pods in the network of their node           an agent does not attach them
 //	labels of nodes, policies of other nodes    an agent knows the pods of its node (docs/policy.md)
 
-// examplePods are those that the page speaks of, and some that no policy is about.
+// examplePods are the page's pods, and some that no policy is about.
 func examplePods() []podSpec {
 	is := func(key, value string) map[string]string { return map[string]string{key: value} }
 	return []podSpec{

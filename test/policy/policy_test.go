@@ -3,8 +3,8 @@
 //	conformance_test.go    the cases of the conformance tests of network-policy-api v0.2.0
 //	examples_test.go       the examples of Kubernetes' page about network policies
 //
-// A client and a server, both of the test, try to exchange some bytes: directly, and through a Service, in both families. A denial is
-// what the drop counters say: nobody waits for an answer that must not come.
+// A client and a server, both of the test, try to exchange some bytes: directly, and through a Service, in both families. The drop counters
+// show a denial: the test does not wait for an answer that must not come.
 package policy
 
 import (

@@ -17,7 +17,7 @@ type service struct {
 	port     uint16 // of the backend
 }
 
-// serviceShift is between the port of a backend and that of its Service: a policy that matched the Service's would be seen.
+// serviceShift is between the ports of a backend and its Service: a policy that matched the Service's would be seen.
 const serviceShift = 1000
 
 // at is the cluster IP and port of the Service with the number.
@@ -35,7 +35,7 @@ func (w *world) serviceAt(backend *end, protocol string, port uint16, six bool) 
 	return s.at(slices.Index(w.services, s), six)
 }
 
-// routesToServices says whether its connections pass the node's rules: those of hosts outside do not.
+// routesToServices says whether its connections pass the node's rules: connections of hosts outside do not.
 func (w *world) routesToServices(from *end) bool { return from.endpoint != "" || from.name == "node" }
 
 // addServices makes a Service for each port that is probed by TCP or UDP, with the rules of nftables that kube-proxy has for it.

@@ -9,7 +9,7 @@ import (
 	"porin.dev/porin/internal/testutil"
 )
 
-// world is a node with an agent, and everybody who takes part in a test.
+// world is a node with an agent, and all peers of a test.
 type world struct {
 	*testing.T
 	node     *testutil.Node

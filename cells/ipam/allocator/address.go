@@ -52,13 +52,13 @@ func (f family) set(a *endpoint.Addresses, addr netip.Addr) {
 type state uint8
 
 const (
-	unused    state = iota // nobody has had it, as far as is known
+	unused    state = iota // it had no owner yet, as far as is known
 	inUse                  // it has an owner
 	uncleaned              // it was released, and others may still have to clean up after its owner
 	resting                // it was released a short while ago
 	free                   // it may be given out again
 	drained                // it has rested, and its block is drained or the address is excluded
-	nodeOwn                // nobody has it but the node itself
+	nodeOwn                // only the node itself has it
 )
 
 // never is when an address was released that was not in use yet. Other such times are by the allocator's own clock.
@@ -74,7 +74,7 @@ type address struct {
 	release    uint64        // the number of that release
 	state      state
 	ofNode     bool // an interface of the node has the address, whatever its state
-	excluded   bool // nobody gets it any more, whatever its state
+	excluded   bool // it is not given out any more, whatever its state
 }
 
 // leave takes the address out of its state's list and count. It is unused then.
@@ -137,7 +137,7 @@ func (e *address) use(r *record) {
 	e.owner = r
 }
 
-// rest has the address be given to nobody for the quarantine, and before its cleanup if it needs one.
+// rest keeps the address back for the quarantine, and until its cleanup if it needs one.
 func (e *address) rest(since time.Duration, number uint64, needsCleanup bool) {
 	e.leave()
 	e.since, e.release = since, number
@@ -156,7 +156,7 @@ func (e *address) yield(now time.Duration) {
 	e.becomeFree()
 }
 
-// becomeFree has an address that is in no list be given out again, if its block and the node allow that.
+// becomeFree makes an address that is in no list available again, if its block and the node allow that.
 func (e *address) becomeFree() {
 	switch {
 	case e.ofNode:
@@ -170,10 +170,10 @@ func (e *address) becomeFree() {
 	}
 }
 
-// list has no memory of its own, so that any address leaves it in constant time. The one that was released first is the head.
+// list has no memory of its own, so that any address leaves it in constant time. The first released address is the head.
 type list struct{ head, tail *address }
 
-// insert puts e where its time of release belongs. It is quick for one that is newer than most.
+// insert puts e where its time of release belongs. It is quick for a time that is newer than most.
 func (l *list) insert(e *address) {
 	var at *address
 	for before := l.tail; before != nil && before.since > e.since; before = before.prev {

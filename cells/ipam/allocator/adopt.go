@@ -78,7 +78,7 @@ func (c *core) adoptConflict(allocation Allocation, now time.Duration) (conflict
 	return conflict
 }
 
-// restore is [Allocator.RestoreReservation] of one that is not over.
+// restore is [Allocator.RestoreReservation] of an unexpired reservation.
 func (c *core) restore(saved Reservation, options reservationOptions, now time.Duration) error {
 	if r := c.owners.records[saved.Owner]; r != nil {
 		return fmt.Errorf("restore the reservation of %s: %w", saved.Owner, r.errHasAlready())

@@ -37,11 +37,11 @@ const ExternalPool = "external"
 // Request asks for addresses.
 type Request struct {
 	Owner Handle
-	// PodHandle is another handle of the owner: what it owns is released with the last owner that names it, if it was there
+	// PodHandle is another handle of the owner: its addresses are released with the last owner that names it, if it was there
 	// before that owner.
 	PodHandle Handle
 	Pool      string // "" is [DefaultPool]
-	// Namespace is the pod's, for pools that are not for all; "" for who is no pod. Who reserves needs none.
+	// Namespace is the pod's, for pools that are not for all; "" for an owner that is no pod. A reservation needs none.
 	Namespace string
 	// Want asks for these very addresses. A family that is zero here gets any, if the pool has that family.
 	Want endpoint.Addresses
@@ -63,14 +63,14 @@ type Allocation struct {
 	Pool      string // for people; "" when it is not known: what counts is the block that an address lies in
 	Addresses endpoint.Addresses
 	Since     time.Time
-	// Seq is another one each time that somebody gets something, and greater than all before it, in this life of the agent
+	// Seq is a new number for each allocation, greater than all before it, in this life of the agent
 	// and in earlier ones of this boot: a release that names it never hits the next owner of the same handle.
 	Seq uint64
 	// Reserved says that the owner is no endpoint but who has reserved the addresses. Expires is when that ends; zero for a
 	// permanent reservation.
 	Reserved bool
 	Expires  time.Time
-	// External says that another IPAM gave the addresses. As long as the owner has them ours gives them to nobody, and
+	// External says that another IPAM gave the addresses. As long as the owner has them ours does not give them out, and
 	// when it has them no longer they do not rest.
 	External bool
 	// Kept says that the owner is gone, and its addresses are not released on purpose.
@@ -100,7 +100,7 @@ func New(store ReservationStore) *Allocator {
 	return &Allocator{start: time.Now(), store: store, core: newCore()}
 }
 
-// lock locks what mu guards, ends what is over by now, and returns now by the allocator's own clock, which nobody sets.
+// lock locks mu, ends expired reservations, and returns now by the allocator's own clock, which cannot be set.
 func (a *Allocator) lock() (now time.Duration) {
 	a.mu.Lock()
 	now = time.Since(a.start)
@@ -112,7 +112,7 @@ func (a *Allocator) allocate(req Request, options reservationOptions) (Allocatio
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	wall := time.Now()
-	now := wall.Sub(a.start) // by the clock that nobody sets, which both times have, too
+	now := wall.Sub(a.start) // by the monotonic clock, which both times have, too
 	a.core.expire(now)
 	r, err := a.core.allocate(&req, options, now, wall)
 	if err != nil {
@@ -173,7 +173,7 @@ func (a *Allocator) ReleaseListed(allocation Allocation) bool {
 	return a.release(allocation.Owner, &allocation)
 }
 
-// release is Release. What is listed is nil or all that the owner may have.
+// release is Release. listed is nil or all addresses that the owner may have.
 func (a *Allocator) release(owner Handle, listed *Allocation) bool {
 	now := a.lock()
 	defer a.mu.Unlock()
@@ -194,14 +194,14 @@ func (a *Allocator) Keep(owner Handle) {
 	}
 }
 
-// Adopt records what an owner has had since before the agent started, or has from another IPAM, inside a block or not.
-// An address that another one has is [ErrInUse]; only a reservation of an earlier life of the agent gives way and
-// ends. Its Seq is a new one. Nothing is recorded of an owner without an address, and of one that uses just the
+// Adopt records an owner's addresses from before the agent's start, or from another IPAM, inside a block or not.
+// An address with another owner is [ErrInUse]; only a reservation of an earlier life of the agent gives way and
+// ends. Its Seq is a new one. An owner without an address is ignored, and so is an owner that uses just the
 // addresses of a permanent reservation.
 func (a *Allocator) Adopt(allocation Allocation) error {
 	ended, err := a.adopt(allocation)
 	for _, token := range ended {
-		_ = a.store.Delete(token) // one that stays gives way again after the next restart
+		_ = a.store.Delete(token) // a remaining one gives way again after the next restart
 	}
 	return err
 }
@@ -216,7 +216,7 @@ func (a *Allocator) adopt(allocation Allocation) (ended []string, err error) {
 func (a *Allocator) Quarantine(addr netip.Addr, released time.Time) {
 	now := a.lock()
 	defer a.mu.Unlock()
-	// From now on the clock that nobody sets counts, and what is in the future is now.
+	// From now on the monotonic clock counts, and a time in the future is now.
 	a.core.quarantine(addr, now-max(0, time.Since(released)))
 }
 

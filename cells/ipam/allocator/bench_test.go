@@ -7,7 +7,7 @@ import (
 	"porin.dev/porin/cells/ipam/allocator"
 )
 
-// filled returns an allocator of a /16 of which the first addresses are in use, and all have been.
+// filled returns an allocator of a /16 whose first addresses are in use, and all have been.
 func filled(tb testing.TB, inUse int) *allocator.Allocator {
 	tb.Helper()
 	a := podCIDR(tb, "10.0.0.0/16")

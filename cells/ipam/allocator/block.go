@@ -16,11 +16,11 @@ const (
 	maxCountedBits = 48
 )
 
-// block is one prefix that this node owns, and what is known of its addresses: of those that are not in known, nothing.
+// block is one prefix that this node owns, with its known addresses.
 type block struct {
 	prefix      netip.Prefix
 	list        *freeList
-	first, last netip.Addr // of those that may be given out
+	first, last netip.Addr // that may be given out
 	size        int64      // how many those are, as far as they are counted
 	cursor      netip.Addr // before it nothing is unused, unless the block forgets
 	known       map[netip.Addr]*address
@@ -35,7 +35,7 @@ type block struct {
 	excludedTaken int64          // and how many of these are in use, rest or are the node's all the same
 }
 
-// newBlock returns a block of which every address may be given out, as a pod has its address as /32 or /128.
+// newBlock returns a block that may give out all its addresses, as a pod has its address as /32 or /128.
 func newBlock(prefix netip.Prefix) *block {
 	bits := min(prefix.Addr().BitLen()-prefix.Bits(), maxIPv6Bits)
 	if prefix.Addr().Is4() {
@@ -65,13 +65,13 @@ func newSubnet(prefix netip.Prefix) (*block, error) {
 	return b, nil
 }
 
-// CheckSubnet says why the addresses of a prefix cannot be given out as those of [Pools.AddSubnet].
+// CheckSubnet says why the addresses of a prefix cannot be given out by [Pools.AddSubnet].
 func CheckSubnet(prefix netip.Prefix) error {
 	_, err := newSubnet(prefix)
 	return err
 }
 
-// offset returns the address n after base, of which the last 64 bits do not carry.
+// offset returns the address n after base. The last 64 bits do not carry.
 func offset(base netip.Addr, n uint64) netip.Addr {
 	raw := base.As16()
 	low := raw[8:]
@@ -111,7 +111,7 @@ func (b *block) address(addr netip.Addr) *address {
 	return e
 }
 
-// newAddress takes one that was forgotten, so that no garbage is made.
+// newAddress reuses a forgotten one, so that no garbage is made.
 func (b *block) newAddress() *address {
 	if n := len(b.spare); n > 0 {
 		e := b.spare[n-1]
@@ -121,14 +121,14 @@ func (b *block) newAddress() *address {
 	return new(address)
 }
 
-// forget has an address be one of which nothing is known.
+// forget makes an address unknown.
 func (b *block) forget(e *address) {
 	e.leave()
 	delete(b.known, e.addr)
 	b.spare = append(b.spare, e)
 }
 
-// nextUnused returns the first address from the cursor on that nobody has had, or nil. In a block that forgets the cursor
+// nextUnused returns the first unused address from the cursor on, or nil. In a block that forgets the cursor
 // begins again behind the last.
 func (b *block) nextUnused() *address {
 	for range len(b.known) + len(b.exclude) + 1 {
@@ -175,9 +175,9 @@ type Block struct {
 	// Capacity = Used + Resting + Free, without what is excluded and free. A block of more than 2^48 addresses is said
 	// to have that many.
 	Capacity, Used, Resting, Free int64
-	// Drained says that nothing is given out any more, so that what is free is to be had by nobody.
+	// Drained says that free addresses are not given out any more.
 	Drained bool
-	// NodeAddresses are those that the node itself has. They count only while they have an owner besides.
+	// NodeAddresses are the node's own addresses. They count only while they have an owner besides.
 	NodeAddresses []netip.Addr
 }
 

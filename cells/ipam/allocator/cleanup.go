@@ -5,14 +5,14 @@ import (
 	"time"
 )
 
-// cleanups follows the addresses whose last owner is gone, and after whom somebody has to clean up. It is not safe for
+// cleanups follows the addresses whose last owner is gone, and that need a cleanup. It is not safe for
 // concurrent use.
 type cleanups struct {
 	wake   func(urgent bool) // nil: no cleanup runs
 	number uint64            // of the last release
 }
 
-// rest has an address be given to nobody for a while from a time on.
+// rest keeps an address back for a while from a time on.
 func (c *cleanups) rest(e *address, since time.Duration) {
 	c.number++
 	e.rest(since, c.number, c.wake != nil)
@@ -21,14 +21,14 @@ func (c *cleanups) rest(e *address, since time.Duration) {
 	}
 }
 
-// hurry says that somebody waits for an address.
+// hurry says that a caller waits for an address.
 func (c *cleanups) hurry() {
 	if c.wake != nil {
 		c.wake(true)
 	}
 }
 
-// done has a release be cleaned up after, if it is the address's last one.
+// done marks a release as cleaned up, if it is the address's last one.
 func (c *cleanups) done(e *address, number uint64) {
 	if e != nil && e.release == number && e.state == uncleaned {
 		e.leave()
@@ -36,8 +36,8 @@ func (c *cleanups) done(e *address, number uint64) {
 	}
 }
 
-// Cleanup is the side of the allocator for whoever removes what others still have of an address whose owner is gone, such as
-// tracked connections. From [Allocator.Cleanup] on a released address is given to nobody before its cleanup is done.
+// Cleanup is the allocator's interface for the removal of other state of an address whose owner is gone, such as
+// tracked connections. From [Allocator.Cleanup] on a released address is not given out before its cleanup is done.
 type Cleanup struct{ a *Allocator }
 
 // Released is an address that was released, and when: another release has another number.

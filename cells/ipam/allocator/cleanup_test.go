@@ -28,7 +28,7 @@ func TestCleanupBeforeAllocate(t *testing.T) {
 	})
 }
 
-// TestCleanupOfEarlierRelease has the address be used and released again while somebody cleans up.
+// TestCleanupOfEarlierRelease: the address is used and released again during a cleanup.
 func TestCleanupOfEarlierRelease(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := podCIDR(t, "10.0.0.0/30")

@@ -10,7 +10,7 @@ import (
 	"porin.dev/porin/cells/ipam/allocator"
 )
 
-// TestConcurrentOwners has many owners come and go at once, with blocks that are reshaped and somebody who cleans up.
+// TestConcurrentOwners: many owners come and go at once, with blocks that are reshaped and a cleanup.
 func TestConcurrentOwners(t *testing.T) {
 	n := multiPool(t)
 	n.Pools().Configure(allocator.DefaultPool, allocator.Settings{IPv4: true, IPv6: true, Quarantine: 1})

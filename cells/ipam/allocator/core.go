@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// core is the allocator without its lock and its clock: who has which address, and what there is to give out. It
+// core is the allocator without its lock and its clock: the owners of addresses, and the free addresses. It
 // changes its parts together, so that they agree.
 type core struct {
 	pools        poolSet

@@ -5,7 +5,7 @@ import (
 	"slices"
 )
 
-// setExclude has a block that is in a list give out none of these addresses, and the others again. What is in use of them stays.
+// setExclude excludes these addresses from a block that is in a list, and no others. Addresses in use stay.
 func (b *block) setExclude(all []netip.Prefix) {
 	exclude := excludedIn(b.prefix, all)
 	if len(exclude)+len(b.exclude) == 0 {
@@ -39,7 +39,7 @@ func (b *block) setExclude(all []netip.Prefix) {
 	}
 }
 
-// excludedIn returns the parts of a block that are excluded, of which no two have an address in common.
+// excludedIn returns the excluded parts of a block, which do not overlap.
 func excludedIn(block netip.Prefix, all []netip.Prefix) (parts []netip.Prefix) {
 	for _, e := range all {
 		switch {
@@ -68,7 +68,7 @@ func excludedSize(b *block, exclude []netip.Prefix) int64 {
 
 func hostBits(p netip.Prefix) int { return p.Addr().BitLen() - p.Bits() }
 
-// excludes reports whether nobody gets the address though the block has it.
+// excludes reports whether the address is not given out although the block has it.
 func (b *block) excludes(addr netip.Addr) bool { return b.excludedPart(addr).IsValid() }
 
 // excludedPart returns the excluded part of the block that the address is in; the zero value when it is in none.

@@ -7,17 +7,17 @@ import (
 	"time"
 )
 
-// Allocate is that of a [Source] without refiller.
+// Allocate is a [Source]'s without refiller.
 func (a *Allocator) Allocate(req Request) (Allocation, error) {
 	return NewSource(a, nil).Allocate(context.Background(), req)
 }
 
-// Reserve is that of a [Source] without refiller.
+// Reserve is a [Source]'s without refiller.
 func (a *Allocator) Reserve(req Request, lifetime time.Duration) (Reservation, error) {
 	return NewSource(a, nil).Reserve(context.Background(), req, lifetime)
 }
 
-// Later has the clock of an allocator go forward, for stories, which wait for nothing.
+// Later moves the clock of an allocator forward, for stories, which wait for nothing.
 func Later(a *Allocator, by time.Duration) {
 	a.mu.Lock()
 	defer a.mu.Unlock()

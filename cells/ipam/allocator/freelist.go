@@ -7,13 +7,13 @@ import (
 	"time"
 )
 
-// freeList has blocks of one family, and their addresses in the order in which they are given out: unused ones, then the one
+// freeList has blocks of one family, and their addresses in the order in which they are given out: unused ones, then the address
 // that has been free for the longest time. It takes constant time, however many blocks there are: an address passes from
 // one list to the next once. It is not safe for concurrent use.
 type freeList struct {
 	pool      *pool
 	blocks    []*block
-	unused    []*block // those that may have unused addresses, in the order in which they are used up
+	unused    []*block // blocks that may have unused addresses, in the order in which they are used up
 	available int64    // how many addresses may be given out now
 
 	uncleaned, resting, free list
@@ -47,8 +47,8 @@ func (l *freeList) next() *address {
 	return l.free.head
 }
 
-// oldest returns the address that rests for the longest time of those that may be given out, or nil. It passes those of
-// drained blocks, and those that are excluded, over one by one: they are few.
+// oldest returns the longest resting address that may be given out, or nil. It passes addresses of
+// drained blocks, and excluded ones, over one by one: they are few.
 func (l *freeList) oldest() *address {
 	for e := l.resting.head; e != nil; e = e.next {
 		if !e.block.drained && !e.ofNode && !e.excluded {

@@ -14,7 +14,7 @@ const MaxQuarantine = 20 * time.Minute
 type index struct {
 	blocks  map[netip.Prefix]*block
 	lengths [families][]int
-	outside *block // of what lies in no block, or in one that does not give it out
+	outside *block // of addresses in no block, or in a block that does not give them out
 }
 
 func newIndex() index {
@@ -56,7 +56,7 @@ func (x *index) block(addr netip.Addr) *block {
 	return nil
 }
 
-// home returns the block that knows of an address: the one that gives it out, or outside.
+// home returns the block that knows of an address: the block that gives it out, or outside.
 func (x *index) home(addr netip.Addr) *block {
 	if b := x.block(addr); b != nil && b.gives(addr) {
 		return b

@@ -17,7 +17,7 @@ import (
 )
 
 // TestBlocksModel runs random operations on a node whose blocks come and go, with restarts, and checks each answer against plain
-// maps, and the allocator's memory for consistency. Every other seed has somebody who cleans up, half of them a store.
+// maps, and the allocator's memory for consistency. Every other seed has a cleanup, half of them a store.
 func TestBlocksModel(t *testing.T) {
 	for seed := range uint64(60) {
 		synctest.Test(t, func(t *testing.T) {
@@ -294,7 +294,7 @@ func (m *model) release(owner allocator.Handle) {
 	}
 }
 
-// lateRelease acts on a list of some time ago: it may hit nobody who has asked for anything since.
+// lateRelease acts on an old list: it must not hit an owner that has asked for addresses since.
 func (m *model) lateRelease(allocator.Handle) {
 	for _, old := range m.listed {
 		now := slices.IndexFunc(m.n.List(), func(a allocator.Allocation) bool { return a == old && !a.Reserved })

@@ -89,7 +89,7 @@ func (m *model) excluded(addr netip.Addr) bool {
 	return slices.ContainsFunc(m.exclude, func(e netip.Prefix) bool { return e.Contains(addr) })
 }
 
-// rests reports whether an address that nobody has is not to be had.
+// rests reports whether an address without an owner is not available.
 func (m *model) rests(addr netip.Addr) bool {
 	return m.dirty[addr] || time.Since(m.free[addr]) < modelRest
 }
@@ -109,7 +109,7 @@ func (m *model) restart() {
 	for owner, o := range m.has {
 		if o.token != "" && m.store == nil {
 			m.vacate(owner, time.Now())
-			delete(m.free, o.addr) // nobody knows of it
+			delete(m.free, o.addr) // it is unknown
 		}
 	}
 	blocks := m.blocks

@@ -9,10 +9,10 @@ import (
 type NodeAddress struct {
 	Addr   netip.Addr
 	IfName string
-	Owner  Handle // who had the address before the node; "" is nobody
+	Owner  Handle // who had the address before the node; "": no owner
 }
 
-// nodeAddresses has the addresses of the node's interfaces, which nobody gets. It is not safe for concurrent use.
+// nodeAddresses has the addresses of the node's interfaces, which are not given out. It is not safe for concurrent use.
 type nodeAddresses struct {
 	ifnames map[netip.Addr]string
 }
@@ -44,7 +44,7 @@ func (n *nodeAddresses) set(x *index, ofNode map[netip.Addr]string) (added []Nod
 	return added
 }
 
-// markAll has those that lie in a block be given to nobody.
+// markAll keeps those that lie in a block back.
 func (n *nodeAddresses) markAll(x *index) {
 	for addr := range n.ifnames {
 		if !x.covers(addr) {
@@ -59,7 +59,7 @@ func (n *nodeAddresses) markAll(x *index) {
 	}
 }
 
-// in returns those that a block would give out.
+// in returns the addresses that a block would give out.
 func (n *nodeAddresses) in(b *block) (addrs []netip.Addr) {
 	for addr := range n.ifnames {
 		if b.gives(addr) {
@@ -71,9 +71,9 @@ func (n *nodeAddresses) in(b *block) (addrs []netip.Addr) {
 }
 
 // SetNodeAddresses says which addresses the interfaces of the node have, and the names of the interfaces. From now on these are
-// given to nobody, and those of the call before that are not among them may be given again. Who has one already keeps it. It
-// returns what is new since the call before and lies in a block. An allocation pays nothing for it: the addresses are no
-// longer among those that are free.
+// not given out, and the previous call's other addresses may be given out again. An owner of one keeps it. It
+// returns the new addresses that lie in a block. An allocation pays nothing for it: the addresses are no
+// longer among the free ones.
 func (a *Allocator) SetNodeAddresses(ofNode map[netip.Addr]string) (added []NodeAddress) {
 	a.lock()
 	defer a.mu.Unlock()

@@ -7,7 +7,7 @@ import (
 // owners finds what every owner has. It is not safe for concurrent use.
 type owners struct {
 	records    map[Handle]*record
-	podHandles map[Handle]int // to how many owners name it, so that nobody needs to look for the last
+	podHandles map[Handle]int // to how many owners name it, to find the last
 	spare      []*record
 	seq        uint64 // the last one
 }
@@ -38,7 +38,7 @@ func (o *owners) add(allocation Allocation, addresses [families]*address) *recor
 	return r
 }
 
-// newRecord takes one that is not needed any more, so that no garbage is made.
+// newRecord reuses an unneeded one, so that no garbage is made.
 func (o *owners) newRecord() *record {
 	if n := len(o.spare); n > 0 {
 		r := o.spare[n-1]
@@ -48,7 +48,7 @@ func (o *owners) newRecord() *record {
 	return new(record)
 }
 
-// insert has a record be found by its owner, with a new sequence number.
+// insert adds a record under its owner, with a new sequence number.
 func (o *owners) insert(r *record) {
 	o.seq++
 	r.Seq = o.seq
@@ -62,7 +62,7 @@ func (o *owners) remove(r *record) {
 	o.countPodHandle(r.PodHandle, -1)
 }
 
-// recycle has a record that was removed, and that nobody refers to any more, be used again.
+// recycle keeps a removed record without references for reuse.
 func (o *owners) recycle(r *record) {
 	*r = record{}
 	o.spare = append(o.spare, r)

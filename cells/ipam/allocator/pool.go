@@ -16,18 +16,18 @@ const DefaultPool = "default"
 
 // Settings are how a pool's addresses are given out.
 type Settings struct {
-	// IPv4 and IPv6 are the families of which every owner gets an address. One that the pool has, and of which this node
-	// has no block yet, is waited for: nobody gets half.
+	// IPv4 and IPv6 are the families of which every owner gets an address. For a family that the pool has, and of which this node
+	// has no block yet, an allocation waits: no owner gets half.
 	IPv4, IPv6 bool
 	// Quarantine is how long a released address is not given out.
 	Quarantine time.Duration
 	// ReuseResting has the address that rests for the longest time given out when nothing else is free.
 	ReuseResting bool
-	// Exclude are addresses that are not given out. What is in use of them stays.
+	// Exclude are addresses that are not given out. Addresses in use stay.
 	Exclude []netip.Prefix
 	// LowWatermark is how many free addresses of each family a node keeps: [Pools.Low] tells when there are less; 0 is never.
 	LowWatermark int64
-	// AllowedNamespaces are those of the pods that may have addresses; none is all, and also who is no pod.
+	// AllowedNamespaces are the namespaces whose pods may have addresses; none is all, and also owners that are no pods.
 	AllowedNamespaces []string
 }
 
@@ -43,7 +43,7 @@ type pool struct {
 	name     string
 	settings Settings
 	known    bool // its settings are
-	asked    bool // somebody has asked for addresses of it
+	asked    bool // an owner has asked for addresses of it
 	// lists are used up in their order: each subnet has one, and each family has one for all other blocks.
 	lists [families][]*freeList
 }
@@ -54,7 +54,7 @@ func (p *pool) newList(f family) *freeList {
 	return l
 }
 
-// list is that of the family's blocks.
+// list is the list of the family's blocks.
 func (p *pool) list(f family) *freeList {
 	if len(p.lists[f]) == 0 {
 		return p.newList(f)

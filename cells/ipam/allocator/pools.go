@@ -131,7 +131,7 @@ func (p Pools) Requested() []string {
 	return p.a.core.pools.requested()
 }
 
-// Suspend has nothing be given out, and Allocate return the reason, until it is called with nil. Who has an address keeps it.
+// Suspend stops allocation: Allocate returns the reason, until it is called with nil. An owner of an address keeps it.
 func (p Pools) Suspend(reason error) {
 	p.a.mu.Lock()
 	defer p.a.mu.Unlock()

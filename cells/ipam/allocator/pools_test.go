@@ -220,7 +220,7 @@ func TestAllocateRefillFails(t *testing.T) {
 		refill error
 		pool   string
 		want   endpoint.Addresses
-		block  bool // of which all addresses are in use
+		block  bool // a block, all addresses in use
 		text   string
 		hint   string
 	}{

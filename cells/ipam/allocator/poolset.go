@@ -19,7 +19,7 @@ type poolSet struct {
 	order         []*pool // the same, to go through quickly
 	index         index
 	nodeAddresses nodeAddresses
-	unknown       []string      // that somebody has asked for, in that order
+	unknown       []string      // that callers have asked for, in that order
 	low           chan struct{} // has a token when a pool has come to have little
 }
 
@@ -56,7 +56,7 @@ func (s *poolSet) knownNames() []string {
 	return slices.DeleteFunc(s.names(), func(name string) bool { return !s.byName[name].known })
 }
 
-// noteUnknown remembers that somebody has asked for a pool that is not known.
+// noteUnknown records a request for an unknown pool.
 func (s *poolSet) noteUnknown(name string) {
 	if slices.Contains(s.unknown, name) {
 		return
@@ -67,7 +67,7 @@ func (s *poolSet) noteUnknown(name string) {
 	s.unknown = append(s.unknown, name)
 }
 
-// configure has a pool be known. What is excluded of it does not apply to its blocks yet.
+// configure sets the settings of a pool. Its excluded addresses do not apply to its blocks yet.
 func (s *poolSet) configure(name string, settings Settings) *pool {
 	p := s.pool(name)
 	p.settings, p.known = settings, true
@@ -78,7 +78,7 @@ func (s *poolSet) configure(name string, settings Settings) *pool {
 	return p
 }
 
-// requested returns the pools that somebody has asked for addresses of, and those that there are blocks of.
+// requested returns the pools that callers have asked for, and the pools of all blocks.
 func (s *poolSet) requested() []string {
 	names := slices.Clone(s.unknown)
 	for _, name := range s.names() {
@@ -105,7 +105,7 @@ func (s *poolSet) block(pool string, prefix netip.Prefix) *block {
 	return nil
 }
 
-// add has a block be given out from.
+// add adds a block to give addresses from.
 func (s *poolSet) add(b *block, l *freeList) {
 	l.add(b)
 	b.setExclude(l.pool.settings.Exclude)
@@ -163,7 +163,7 @@ func (s *poolSet) tellIfLow(p *pool) {
 		}
 		select {
 		case s.low <- struct{}{}:
-		default: // it was told, and nobody has looked yet
+		default: // it was told, and has not been read yet
 		}
 	}
 }

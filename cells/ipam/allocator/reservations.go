@@ -11,13 +11,13 @@ type reservations struct {
 	byEnd []*record
 }
 
-// reservationOptions are those of a reservation; none for an endpoint.
+// reservationOptions are the options of a reservation; none for an endpoint.
 type reservationOptions struct {
 	token    string
 	lifetime time.Duration
 }
 
-// add has what was given be reserved, if the options are those of a reservation. Both times are the present.
+// add reserves the given addresses, if the options are a reservation's. Both times are the present.
 func (s *reservations) add(r *record, options reservationOptions, now time.Duration, wall time.Time) {
 	if options.token == "" {
 		return
@@ -32,7 +32,7 @@ func (s *reservations) add(r *record, options reservationOptions, now time.Durat
 	s.byEnd = slices.Insert(s.byEnd, at, r)
 }
 
-// remove has a record be no reservation any more. Nothing happens when it is none.
+// remove ends the reservation of a record. Nothing happens when it has none.
 func (s *reservations) remove(r *record) {
 	if r.token == "" {
 		return

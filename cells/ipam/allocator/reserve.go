@@ -25,7 +25,7 @@ const forever = time.Duration(math.MaxInt64)
 // maxOwner bounds the name of who reserves.
 const maxOwner = 253
 
-// Reservation is what somebody has reserved.
+// Reservation has the reserved addresses of an owner.
 type Reservation struct {
 	Owner     Handle
 	Pool      string
@@ -66,8 +66,8 @@ func checkOwner(owner Handle) error {
 	return nil
 }
 
-// RestoreReservation takes up a reservation of an earlier life of the agent, in a block or before its block comes. One that is
-// over is no error. What somebody else has by now is [ErrInUse].
+// RestoreReservation takes up a reservation of an earlier life of the agent, in a block or before its block comes. An expired one
+// is no error. An address with another owner by now is [ErrInUse].
 func (a *Allocator) RestoreReservation(saved Reservation) error {
 	options := reservationOptions{saved.Token, Permanent}
 	if !saved.Permanent {
@@ -80,8 +80,8 @@ func (a *Allocator) RestoreReservation(saved Reservation) error {
 	return a.core.restore(saved, options, now)
 }
 
-// Unreserve releases what is reserved or kept together with an address. With a token it does so only for the reservation of that
-// token; without, for whatever is there: an operator's call. What an endpoint uses is [ErrInUse], what is nobody's
+// Unreserve releases all that is reserved or kept together with an address. With a token it does so only for the reservation of that
+// token; without, for any: an operator's call. An address that an endpoint uses is [ErrInUse], an address without an owner
 // [ErrNoOwner]. The error of used keeps a permanent reservation; it is called with a lock held, so that no endpoint
 // gets the addresses meanwhile, and must not call back. It may be nil.
 func (a *Allocator) Unreserve(addr netip.Addr, token string, used func(Reservation) error) (Reservation, error) {

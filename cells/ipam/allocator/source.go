@@ -13,7 +13,7 @@ import (
 
 // Refiller gets this node more of a pool.
 type Refiller interface {
-	// Refill claims a block of each family of which the node has no free address of the pool, or the blocks of the
+	// Refill claims a block of each family without a free address of the pool, or the blocks of the
 	// addresses that are wanted. It returns when it has tried, or when ctx ends; an error says why there will be no
 	// more. It may call the allocator.
 	Refill(ctx context.Context, pool string, want ...netip.Addr) error
@@ -41,9 +41,9 @@ func (s *Source) Allocate(ctx context.Context, req Request) (Allocation, error) 
 	return got, err
 }
 
-// Reserve keeps addresses for somebody who is no endpoint, or not yet one. It is Allocate with an end, after
+// Reserve keeps addresses for an owner that is no endpoint, or not yet one. It is Allocate with an end, after
 // [DefaultReservation] if lifetime is 0, or without one if it is [Permanent]. When it returns, the reservation is in the store.
-// An owner that has something already is refused with [ErrInUse], as who asks again may be another one. An endpoint takes it
+// An owner with addresses is refused with [ErrInUse], as a repeated call may be another owner's. An endpoint takes it
 // over by Request.Reservation; a permanent one stays, and the endpoint uses its addresses.
 func (s *Source) Reserve(ctx context.Context, req Request, lifetime time.Duration) (Reservation, error) {
 	if lifetime == 0 {
@@ -74,10 +74,10 @@ func (s *Source) Reserve(ctx context.Context, req Request, lifetime time.Duratio
 	return r, nil
 }
 
-// maxRefills bounds how often somebody asks for more because others were quicker to get what there was.
+// maxRefills bounds how often a caller asks for more because others were quicker.
 const maxRefills = 4
 
-// allocate tries once more even after a refill that failed: somebody may have released an address meanwhile, and the
+// allocate tries once more even after a failed refill: an address may have been released meanwhile, and the
 // first error may be outdated.
 func (s *Source) allocate(ctx context.Context, req Request, options reservationOptions) (Allocation, error) {
 	if err := ctx.Err(); err != nil {
@@ -124,7 +124,7 @@ func explainRefill(ctx context.Context, req Request, first, second, refill error
 	switch {
 	case kind == fault.Invalid || kind == fault.Conflict:
 		return refill
-	case errors.Is(second, ErrUnknownPool): // nobody could be asked which there are
+	case errors.Is(second, ErrUnknownPool): // the pools could not be asked for
 		err = fmt.Errorf("pool %q is not known yet: %w", req.pool(), refill)
 	case errors.Is(second, ErrOutside), errors.Is(second, errNotGiven):
 		err = fmt.Errorf("pool %s: the block of %v cannot be claimed: %w", req.pool(), req.Want.List(), refill)

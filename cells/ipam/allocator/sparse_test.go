@@ -11,7 +11,7 @@ import (
 	"porin.dev/porin/cells/ipam/allocator"
 )
 
-// TestSparseBlock allocates and releases many addresses of a /64, of which few are in use at a time.
+// TestSparseBlock allocates and releases many addresses of a /64, with few in use at a time.
 func TestSparseBlock(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := multiPool(t)
@@ -36,7 +36,7 @@ func TestSparseBlock(t *testing.T) {
 		if _, err := n.Allocate(allocator.Request{Owner: "last", Want: last}); err != nil {
 			t.Error(err)
 		}
-		for i := range 1000 { // what is refused is not remembered
+		for i := range 1000 { // refused owners are not remembered
 			want := endpoint.Addresses{IPv4: netip.MustParseAddr("10.0.0.1"), IPv6: netip.MustParseAddr(fmt.Sprintf("fd00::1:%x", i))}
 			_, err := n.Allocate(allocator.Request{Owner: "refused", Want: want})
 			wantFault(t, "a family that the pool has not", err, allocator.ErrOutside)

@@ -50,7 +50,7 @@ func newWorld() *world {
 	return &world{store: memoryStore{}, reserved: map[string]allocator.Reservation{}, noted: map[string]allocator.Allocation{}}
 }
 
-// start has the node begin anew, with nothing on its disk.
+// start restarts the node, with nothing on its disk.
 func (w *world) start(configure func() error) error {
 	clear(w.store)
 	w.again = func() error {
@@ -187,7 +187,7 @@ func (w *world) restart(*testscript.TestScript, []string) error {
 	return nil
 }
 
-// cleanup: from now on somebody cleans up after released addresses; clean is when he does so.
+// cleanup: from now on released addresses need a cleanup; clean is the cleanup.
 func (w *world) cleanUp(*testscript.TestScript, []string) error {
 	w.cleanup = w.Cleanup(func(bool) {})
 	return nil

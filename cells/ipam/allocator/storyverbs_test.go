@@ -103,7 +103,7 @@ func (w *world) reserve(ts *testscript.TestScript, args []string) error {
 	return err
 }
 
-// return: return ADDRESS as an operator does, who has no token.
+// return: return ADDRESS as an operator does, without a token.
 func (w *world) giveBack(ts *testscript.TestScript, args []string) error {
 	_, err := w.Unreserve(netip.MustParseAddr(args[0]), "", nil)
 	return err

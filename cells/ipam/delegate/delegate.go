@@ -24,7 +24,7 @@ import (
 // parallel bounds the programs that run at once.
 const parallel = 16
 
-// maxRoutes bounds those of one container: the kernel takes some microseconds for each.
+// maxRoutes bounds the routes of one container: the kernel takes some microseconds for each.
 const maxRoutes = 512
 
 // Plugins calls IPAM plugins. All methods may be called concurrently, and block until the program has ended or ctx has.

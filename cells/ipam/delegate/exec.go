@@ -24,7 +24,7 @@ import (
 const (
 	// maxOutput bounds what a plugin may print, in bytes; maxLog what is kept of its standard error.
 	maxOutput, maxLog = 1 << 20, 4 << 10
-	// closeDelay is how long the output of a program that has ended is waited for: it may have left somebody running.
+	// closeDelay is how long the output of a program that has ended is waited for: it may have left a process running.
 	closeDelay = time.Second
 	// busyTries and busyWait are for a program that is being replaced (ETXTBSY).
 	busyTries, busyWait = 5, 20 * time.Millisecond

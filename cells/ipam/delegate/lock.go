@@ -14,12 +14,12 @@ import (
 )
 
 // A program that runs for an attachment holds a socket with an abstract name of the attachment. The agent may be killed while
-// one runs, and the next agent calls DEL while that is about to allocate an address which nobody would release: so it waits
+// one runs, and the next agent calls DEL while that is about to allocate an address that would leak: so it waits
 // for the name, which the kernel frees with the last process that has the socket.
 const (
 	lockPrefix = "@porin-ipam/"
 	lockRetry  = 2 * time.Millisecond
-	// lockPatience bounds the wait, over all calls: somebody whom a plugin has left in the background may hold the
+	// lockPatience bounds the wait, over all calls: a process that a plugin has left in the background may hold the
 	// socket for ever.
 	lockPatience = 2 * time.Minute
 )
@@ -34,7 +34,7 @@ type locks struct {
 }
 
 // acquire waits for the attachment's name until ctx ends, which is [errLocked]; or goes on without it when calls have waited for
-// so long that nobody useful holds it. The caller closes the file, which may be nil.
+// so long that no useful process holds it. The caller closes the file, which may be nil.
 func (l *locks) acquire(ctx context.Context, name string) (*os.File, error) {
 	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
