@@ -21,7 +21,6 @@ type refiller struct {
 	pools       *knownPools
 	claimer     *claimer
 	searcher    *searcher
-	idle        *idleBlocks
 }
 
 // serve claims what a waiter needs. promised counts the free addresses that others get who wait in the same round.
@@ -42,7 +41,6 @@ func (r *refiller) serve(ctx context.Context, w *waiter, promised map[poolFamily
 	if err := whyNotClaimable(p, r.pools.labels); err != nil {
 		return err
 	}
-	r.idle.noteNeeded(p.Name)
 	for _, addr := range w.want {
 		if err := r.claimAddress(ctx, p, addr); err != nil {
 			return err

@@ -22,8 +22,7 @@ type Config struct {
 	// DefaultPool are the prefixes of the pool [DefaultPool], which the first node creates, once: one that people delete stays
 	// deleted. None is that people create it.
 	DefaultPool []string
-	// IdleTime is how long nothing of a block must be in use before it is given back. It doubles, up to an hour, for a
-	// pool of which the node soon needs a block again.
+	// IdleTime is how long nothing of a block must be in use before it is given back.
 	IdleTime time.Duration
 	// SearchTime is the first pause after a search that found every block of a pool taken. It doubles, up to half a minute.
 	SearchTime time.Duration
@@ -38,7 +37,6 @@ type Config struct {
 const DefaultPool = cluster.DefaultPool
 
 const (
-	maxIdleTime    = time.Hour
 	maxSearchTime  = 30 * time.Second
 	maxPreAllocate = 1 << 16
 )

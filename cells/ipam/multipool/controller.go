@@ -72,7 +72,7 @@ func New(cfg Config, backend cluster.Backend, node KubernetesNode, a *allocator.
 	c.task = task.Forever(log, "multipool-reconcile", c.run)
 	c.kubernetes = &kubernetesNode{source: node, checkpoint: c.checkpoint, pools: c.pools, log: log}
 	c.blocks = &ownBlocks{c.checkpoint, c.addresses, c.pools, c.kubernetes, c.warnings, log}
-	c.releaser = &releaser{cfg: cfg, store: backend.Blocks, checkpoint: c.checkpoint, blocks: c.blocks, clock: clock, idle: newIdleBlocks(clock, cfg.IdleTime)}
+	c.releaser = &releaser{cfg: cfg, store: backend.Blocks, checkpoint: c.checkpoint, blocks: c.blocks, clock: clock}
 	c.history = &storeHistory{cfg: cfg, store: backend.Info, checkpoint: c.checkpoint, blocks: c.blocks, clock: clock, rng: c.rng, log: log}
 	c.session = &session{cfg: cfg, store: backend.Sessions, checkpoint: c.checkpoint, addresses: c.addresses, history: c.history, log: log}
 	c.saved = newSavedPools(cfg.Dir)
@@ -87,7 +87,7 @@ func New(cfg Config, backend cluster.Backend, node KubernetesNode, a *allocator.
 		store: backend.Blocks, checkpoint: c.checkpoint, blocks: c.blocks, nodes: backend.Nodes, claimer: claimer, warnings: c.warnings, meters: c.meters,
 		rng: c.rng, searches: searches{clock, c.rng, cfg.SearchTime, map[poolFamily]search{}},
 	}
-	c.refiller = &refiller{int64(cfg.PreAllocate), backend, c.checkpoint, c.addresses, c.pools, claimer, c.searcher, c.releaser.idle}
+	c.refiller = &refiller{int64(cfg.PreAllocate), backend, c.checkpoint, c.addresses, c.pools, claimer, c.searcher}
 	c.waiters.kick = c.Kick
 	c.status.Store(&Status{})
 	return c, nil

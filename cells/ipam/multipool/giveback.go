@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"net/netip"
 	"slices"
 	"time"
@@ -21,38 +20,37 @@ type releaser struct {
 	blocks     *ownBlocks
 	clock      func() time.Duration
 
-	idle *idleBlocks
-	// resting is true when only the quarantine of its addresses keeps a block.
-	resting bool
+	idle    map[netip.Prefix]time.Duration // since when nothing of an own block has been in use
+	resting bool                           // only the quarantine of its addresses keeps a block
 }
 
 // giveBackIdle gives back blocks of which nothing has been in use for a while and that the node does not need.
 func (r *releaser) giveBackIdle(ctx context.Context) error {
 	var errs []error
-	seen := map[netip.Prefix]bool{}
+	now, idle := r.clock(), map[netip.Prefix]time.Duration{}
 	r.resting = false
 	for _, b := range slices.Clone(r.checkpoint.Blocks) {
 		if b.State != blockOwned && !b.State.notOwned() {
 			continue
 		}
-		seen[b.CIDR] = true
 		if r.blocks.used(b) || b.State == blockOwned && r.needs(b) {
 			r.resting = r.resting || r.onlyResting(b)
-			r.idle.noteUsed(b.CIDR)
 			continue
 		}
-		idle := r.idle.noteIdle(b.CIDR)
-		if b.State.notOwned() {
+		since, ok := r.idle[b.CIDR]
+		if !ok {
+			since = now
+		}
+		switch {
+		case b.State.notOwned():
 			errs = append(errs, r.blocks.forget(b))
-			continue
-		}
-		if idle >= r.idle.minIdleTime(b.Pool) || r.blocks.pools.obsolete(b) {
+		case now-since >= r.cfg.IdleTime || r.blocks.pools.obsolete(b):
 			errs = append(errs, r.blocks.release(b.Pool, b.CIDR))
-			r.idle.noteUsed(b.CIDR)
-			r.idle.noteGivenBack(b.Pool)
+		default:
+			idle[b.CIDR] = since
 		}
 	}
-	r.idle.forgetAllBut(seen)
+	r.idle = idle
 	return errors.Join(append(errs, r.deleteReleased(ctx))...)
 }
 
@@ -123,81 +121,17 @@ func (r *releaser) deleteEarlierClaim(ctx context.Context, b ownBlock) error {
 
 // untilNext returns the time until the next block may be given back or deleted in the store, at most the given one.
 func (r *releaser) untilNext(most time.Duration) time.Duration {
-	most = r.idle.untilNext(most)
+	now := r.clock()
+	for _, since := range r.idle {
+		most = min(most, max(since+r.cfg.IdleTime-now, r.cfg.IdleTime/10))
+	}
 	if r.resting {
 		most = min(most, r.cfg.Interval/10)
 	}
-	now := r.clock()
 	for _, b := range r.checkpoint.Blocks {
 		if b.State == blockReleased && b.nextDeletion > 0 {
 			most = min(most, max(b.nextDeletion-now, 0))
 		}
-	}
-	return most
-}
-
-// idleBlocks knows since when nothing of a block has been in use, and how long it must be idle before it is given back.
-type idleBlocks struct {
-	clock func() time.Duration
-	least time.Duration                  // shortest idle time
-	since map[netip.Prefix]time.Duration // when a block became idle
-	times map[string]idleTime            // by pool
-}
-
-// idleTime is how long blocks of a pool must be idle. It doubles each time that the node soon needs a block again.
-type idleTime struct {
-	time  time.Duration
-	given time.Duration // when a block was given back last
-}
-
-func newIdleBlocks(clock func() time.Duration, least time.Duration) *idleBlocks {
-	return &idleBlocks{clock, least, map[netip.Prefix]time.Duration{}, map[string]idleTime{}}
-}
-
-// minIdleTime returns how long a block of the pool must be idle before it is given back.
-func (i *idleBlocks) minIdleTime(pool string) time.Duration { return max(i.times[pool].time, i.least) }
-
-// noteIdle notes that nothing of the block is in use, and returns for how long.
-func (i *idleBlocks) noteIdle(block netip.Prefix) time.Duration {
-	since, ok := i.since[block]
-	if !ok {
-		since = i.clock()
-		i.since[block] = since
-	}
-	return i.clock() - since
-}
-
-// noteUsed notes that the block is in use, or given back.
-func (i *idleBlocks) noteUsed(block netip.Prefix) { delete(i.since, block) }
-
-// forgetAllBut forgets all blocks but these.
-func (i *idleBlocks) forgetAllBut(blocks map[netip.Prefix]bool) {
-	maps.DeleteFunc(i.since, func(block netip.Prefix, _ time.Duration) bool { return !blocks[block] })
-}
-
-// noteGivenBack notes that a block of the pool was given back.
-func (i *idleBlocks) noteGivenBack(pool string) {
-	i.times[pool] = idleTime{i.minIdleTime(pool), i.clock()}
-}
-
-// noteNeeded makes the idle time of the pool longer when a block is needed again soon after one was given back.
-func (i *idleBlocks) noteNeeded(pool string) {
-	t, ok := i.times[pool]
-	if !ok {
-		return
-	}
-	if was := i.minIdleTime(pool); i.clock()-t.given < 2*was {
-		t.time = min(2*was, maxIdleTime)
-	} else {
-		t.time = i.least
-	}
-	i.times[pool] = t
-}
-
-// untilNext returns the time until the next block may be given back, at most the given one.
-func (i *idleBlocks) untilNext(most time.Duration) time.Duration {
-	for _, since := range i.since {
-		most = min(most, max(since+i.least-i.clock(), i.least/10))
 	}
 	return most
 }
