@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 
 	"porin.dev/porin/cells/cluster"
@@ -18,7 +17,6 @@ const (
 	findingPoolUnreadable   = "pool-unreadable"
 	findingBlockOverlap     = "block-overlap"
 	findingBlockWithoutPool = "block-without-pool"
-	findingBlockDraining    = "block-draining"
 	findingBlockOrphan      = "block-orphan"
 	findingBlockUnknown     = "block-unknown"
 	findingBlockMissing     = "block-missing"
@@ -56,7 +54,6 @@ func (*Checker) Kinds() []doctor.Kind {
 		{Name: findingPoolUnreadable, Meaning: "a pool in the store cannot be read: no node claims its blocks", Repair: "upgrade the agents if a later version has written it; else put the pool again"},
 		{Name: findingBlockOverlap, Meaning: "two blocks have addresses in common", Repair: "delete the pods that use one of the two: its node gives it back"},
 		{Name: findingBlockWithoutPool, Meaning: "nodes have blocks of a pool that does not exist, or is another one", Repair: "create the pool again, or delete the pods that use its addresses: then the nodes give the blocks back"},
-		{Name: findingBlockDraining, Meaning: "nodes have blocks of addresses that were taken out of their pool, or excluded", Repair: "none is needed: a node gives each back when nothing of it is in use", Note: true},
 		{Name: findingBlockOrphan, Meaning: "the owner of a block is no node of the cluster", Repair: "run the command that it names"},
 		{Name: findingBlockUnknown, Meaning: "a block is this node's by the store, and the node does not know it", Repair: "it is deleted, or adopted if addresses of it are in use here"},
 		{Name: findingBlockMissing, Meaning: "this node has a block that the store does not have", Repair: "its claim is created again, and a recovery begins"},
@@ -131,7 +128,7 @@ func (c *Checker) compare(ctx context.Context) (findings []doctor.Finding, err e
 	c.nodes = len(nodes)
 	c.compared = []doctor.Compared{{What: "blocks of the cluster", Count: len(blocks)}, {What: "of them this node's", Count: own}}
 	findings = append(unreadable, overlaps(blocks)...)
-	findings = append(findings, poolFindings(blocks, pools)...)
+	findings = append(findings, withoutPool(blocks, pools)...)
 	findings = append(findings, orphans...)
 	findings = append(findings, c.unknown(blocks, before, after)...)
 	return append(findings, c.missing(blocks, before, after)...), nil
@@ -178,51 +175,18 @@ func overlaps(blocks []cluster.Block) (findings []doctor.Finding) {
 	return findings
 }
 
-// poolFindings finds blocks of pools that do not exist or were created anew, and notes blocks that are drained.
-func poolFindings(blocks []cluster.Block, pools map[string]cluster.Pool) (findings []doctor.Finding) {
-	lost, leaving := map[string]int{}, map[string][]cluster.Block{}
+// withoutPool finds blocks of pools that do not exist or were created again.
+func withoutPool(blocks []cluster.Block, pools map[string]cluster.Pool) (findings []doctor.Finding) {
+	lost := map[string]int{}
 	for _, b := range blocks {
-		switch p, ok := pools[b.Pool]; {
-		case ok && p.UID == "": // which cannot be read
-		case !ok || p.UID != b.PoolUID:
+		if p, ok := pools[b.Pool]; !ok || p.UID != "" && p.UID != b.PoolUID { // without a UID it cannot be read
 			lost[b.Pool]++
-		case p.Draining(b):
-			leaving[b.Pool] = append(leaving[b.Pool], b)
 		}
 	}
 	for pool, n := range lost {
 		findings = append(findings, doctor.Finding{Kind: findingBlockWithoutPool, Subject: "pool " + pool, Detail: fmt.Sprintf("blocks that it does not have: %d", n)})
 	}
-	for pool, list := range leaving {
-		findings = append(findings, doctor.Finding{Kind: findingBlockDraining, Subject: "pool " + pool, Detail: drainingText(list)})
-	}
 	return findings
-}
-
-// shownBlocks bounds how many blocks a finding names.
-const shownBlocks = 10
-
-// drainingText returns a text such as "2 blocks, 1 node: 10.0.0.0/26 of node one, 10.0.0.64/26 of node one".
-func drainingText(blocks []cluster.Block) string {
-	var texts []string
-	nodes := map[string]bool{}
-	for _, b := range cluster.SortedBlocks(blocks) {
-		texts = append(texts, b.CIDR.String()+" of node "+b.Owner.Name)
-		nodes[b.Owner.Name] = true
-	}
-	text := fmt.Sprintf("%s, %s: %s", count(len(blocks), "block"), count(len(nodes), "node"), strings.Join(texts[:min(len(texts), shownBlocks)], ", "))
-	if more := len(texts) - shownBlocks; more > 0 {
-		text += fmt.Sprintf(" and %d more; porin pool get shows all", more)
-	}
-	return text
-}
-
-// count returns a text such as "1 block" or "2 blocks".
-func count(n int, what string) string {
-	if n == 1 {
-		return "1 " + what
-	}
-	return fmt.Sprintf("%d %ss", n, what)
 }
 
 // orphans finds the blocks of nodes without a record. In a recovery there are none, as the record may be back soon.

@@ -11,7 +11,6 @@ import (
 // meters are the cell's metrics.
 type meters struct {
 	claims *prometheus.CounterVec
-	lists  prometheus.Counter
 	blocks *prometheus.GaugeVec
 }
 
@@ -20,9 +19,6 @@ func newMeters() *meters {
 		claims: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "porin_multipool_claims_total", Help: "Claims of blocks that were tried, by result: claimed, exists or error.",
 		}, []string{"result"}),
-		lists: prometheus.NewCounter(prometheus.CounterOpts{
-			Name: "porin_multipool_lists_total", Help: "Lists of a pool's blocks, to find a free one.",
-		}),
 		blocks: prometheus.NewGaugeVec(prometheus.GaugeOpts{
 			Name: "porin_multipool_blocks", Help: "Blocks of this node, by pool and state: owned, claiming, released, conflict or reclaiming.",
 		}, []string{"pool", "state"}),
@@ -32,14 +28,12 @@ func newMeters() *meters {
 // Describe implements prometheus.Collector.
 func (m *meters) Describe(ch chan<- *prometheus.Desc) {
 	m.claims.Describe(ch)
-	m.lists.Describe(ch)
 	m.blocks.Describe(ch)
 }
 
 // Collect implements prometheus.Collector.
 func (m *meters) Collect(ch chan<- prometheus.Metric) {
 	m.claims.Collect(ch)
-	m.lists.Collect(ch)
 	m.blocks.Collect(ch)
 }
 

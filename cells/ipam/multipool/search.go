@@ -130,7 +130,6 @@ func (s *searcher) claimListed(ctx context.Context, pool cluster.Pool, f cluster
 			}
 		}
 	}
-	s.meters.lists.Inc()
 	blocks := pool.UsableBlocks(f)
 	for tries := 0; tries < claimTries; tries++ {
 		cidr, ok := s.pick(blocks, claimed)
