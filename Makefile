@@ -42,7 +42,7 @@ help:
 	@echo "make test-kernels  what depends on the kernel, on Debian's 6.1 and 6.12 in emulated machines; KERNELS=6.1 TESTS=e2e RUN=Ping (root)"
 	@echo "make demo      a node, two containers, a killed agent: the whole story in half a minute (root)"
 	@echo "make crash     kills agent and plugin at every effect of every operation, and counts them (root)"
-	@echo "make chaos     the same at random, 32 at once, with traffic and policies, for DURATION (2m); SEED=n; MODE=multi-pool: three nodes, an etcd of three (root)"
+	@echo "make chaos     the same at random, 32 at once, with traffic and policies, for DURATION (2m); SEED=n; MODE=multi-pool: three nodes, and a Kubernetes API of three servers (root)"
 	@echo "make bench     against the reference CNI plugins and a bare veth pair; ONLY=etcd is one part; BASELINE=DIR has the binaries of another version (root)"
 	@echo "make scale     one agent among 1,000 simulated nodes with 50 pods each: memory, time, processor; NODES=1000 PODS=50 (root)"
 	@echo "make lint      gofmt, go vet, staticcheck, and the count of words"

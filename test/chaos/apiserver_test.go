@@ -24,7 +24,7 @@ import (
 // replicas is how many API servers the cluster has.
 const replicas = 3
 
-// api is a Kubernetes API with servers on machines of their own. What they serve is one state, as that of their etcd.
+// api is a Kubernetes API with servers on machines of their own. All serve the same objects.
 type api struct {
 	*kubernetestest.Server
 	fabric  *testutil.Fabric

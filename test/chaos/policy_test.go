@@ -28,7 +28,7 @@ func podArgs(namespace, name string) [][2]string {
 	return [][2]string{{"IgnoreUnknown", "1"}, {"K8S_POD_NAMESPACE", namespace}, {"K8S_POD_NAME", name}, {"K8S_POD_UID", name}}
 }
 
-// podOf is what a runtime tells of a new pod, which the API knows, if there is one.
+// podOf returns the CNI_ARGS of a new pod, and has the API know it, if there is one.
 func (h *host) podOf(namespace, name string) [][2]string {
 	if h.api != nil {
 		h.api.putPod(h.node, namespace, name)

@@ -49,6 +49,7 @@ func ciliumPolicy(namespace, name, spec string) string {
 
 // webServer is a resident's server in one family. It counts what layer 7 rules deny and it got all the same.
 type webServer struct {
+	host    *host
 	name    string
 	addr    netip.AddrPort
 	allowed atomic.Int64
@@ -73,7 +74,7 @@ func (w *world) serveWeb(t *testing.T) {
 			p = h.live[1]
 		}
 		for family, addr := range []netip.Addr{p.IPv4, p.IPv6} {
-			s := &webServer{name: fmt.Sprintf("%s on %s", addr, h.node.Name), addr: netip.AddrPortFrom(addr, webPort)}
+			s := &webServer{host: h, name: fmt.Sprintf("%s on %s", addr, h.node.Name), addr: netip.AddrPortFrom(addr, webPort)}
 			listener, server := p.Listen(t, s.addr), &http.Server{Handler: s}
 			var running sync.WaitGroup
 			running.Go(func() { _ = server.Serve(listener) })
@@ -87,9 +88,10 @@ func (w *world) serveWeb(t *testing.T) {
 type request struct {
 	name   string
 	client *http.Client
+	server *host
 	url    string
 
-	answered, refused, failed atomic.Int64
+	answered, refused, withheld, failed atomic.Int64
 }
 
 func newRequest(from *testutil.Namespace, name string, to *webServer) *request {
@@ -97,7 +99,23 @@ func newRequest(from *testutil.Namespace, name string, to *webServer) *request {
 	transport.DialContext = func(_ context.Context, _, addr string) (net.Conn, error) {
 		return from.Dial(netip.MustParseAddrPort(addr), requestTimeout)
 	}
-	return &request{name: name, client: &http.Client{Transport: transport, Timeout: requestTimeout}, url: "http://" + to.addr.String()}
+	return &request{name: name, client: &http.Client{Transport: transport, Timeout: requestTimeout}, server: to.host, url: "http://" + to.addr.String()}
+}
+
+// withheld reports whether the agent has denied everything that needs layer 7 rules, as porin-proxy did not answer when some changed (docs/policy.md). That
+// ends soon after porin-proxy has come back.
+func (h *host) withheld(began time.Time) bool {
+	const soon = 5 * time.Second
+	for line := range strings.Lines(h.agent.Log()) {
+		if !strings.Contains(line, "what needs layer 7 rules is denied until the proxy has them") {
+			continue
+		}
+		text, _, _ := strings.Cut(strings.TrimPrefix(line, "time="), " ")
+		if at, err := time.Parse(time.RFC3339, text); err == nil && at.After(began.Add(-soon)) {
+			return true
+		}
+	}
+	return false
 }
 
 // errWrong is an answer that no state of agents, proxies and policies explains.
@@ -105,6 +123,7 @@ var errWrong = errors.New("wrong answer")
 
 // ask returns an error of another kind when there is no proxy for a moment.
 func (r *request) ask(path string) error {
+	began := time.Now()
 	answer, err := r.client.Get(r.url + path)
 	if err != nil {
 		r.failed.Add(1)
@@ -122,6 +141,9 @@ func (r *request) ask(path string) error {
 		r.refused.Add(1)
 	case answer.StatusCode == http.StatusServiceUnavailable: // the server cannot be reached for a moment
 		r.failed.Add(1)
+		return errors.New(answer.Status)
+	case path == allowedPath && answer.StatusCode == http.StatusForbidden && r.server.withheld(began):
+		r.withheld.Add(1)
 		return errors.New(answer.Status)
 	default:
 		return fmt.Errorf("%w: GET %s of %s, %s: %s", errWrong, path, r.url, r.name, answer.Status)
@@ -200,7 +222,7 @@ func (h *host) changeLayer7(random *rand.Rand) []byte {
 func (w *world) reportRequests(t *testing.T, all []*request) {
 	t.Helper()
 	for _, r := range all {
-		fmt.Printf("chaos: requests, %s, %s: %d answered, %d refused by rules, %d failed\n", r.name, r.url, r.answered.Load(), r.refused.Load(), r.failed.Load())
+		fmt.Printf("chaos: requests, %s, %s: %d answered, %d refused by rules, %d as the proxy did not have the rules, %d failed\n", r.name, r.url, r.answered.Load(), r.refused.Load(), r.withheld.Load(), r.failed.Load())
 		if r.answered.Load() == 0 || r.refused.Load() == 0 {
 			t.Errorf("%s, %s: %d requests were answered, and %d refused", r.name, r.url, r.answered.Load(), r.refused.Load())
 		}

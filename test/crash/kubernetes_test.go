@@ -53,7 +53,7 @@ func (s *scene) startAPI() {
 	}
 }
 
-// apiFlags are those of an agent with its records at the API server.
+// apiFlags are the flags of an agent with its records at the API server.
 func (s *scene) apiFlags() []string {
 	return []string{"--store=kubernetes", "--kubeconfig=" + s.frontend.Kubeconfig}
 }

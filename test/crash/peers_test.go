@@ -16,7 +16,7 @@ import (
 	"porin.dev/porin/test/nodecheck"
 )
 
-// peerOperations are those of a node that remembers another one.
+// peerOperations are interrupted on a node that remembers another node.
 var peerOperations = []row{
 	{"peers, the first write of what is known", 1, remembers(true)},
 	{"peers, a later write of what is known", 1, remembers(false)},

@@ -40,7 +40,7 @@ func (r *rig) addTimes(n int) (median, worst time.Duration) {
 	return took[n/2], took[n-1]
 }
 
-// TestAPIServerHangs: it takes connections, and answers nothing, which is worse than one that is away.
+// TestAPIServerHangs: the server accepts connections, and answers nothing. That is worse than no server.
 func TestAPIServerHangs(t *testing.T) {
 	t.Parallel()
 	r := newAPI(t).newRig("--log-level=warn")

@@ -67,7 +67,7 @@ func (f *Frontend) Hang() {
 	f.running = make(chan struct{})
 }
 
-// Resume ends Hang. What has waited is sent.
+// Resume ends Hang. Data that has waited is sent.
 func (f *Frontend) Resume() {
 	f.mu.Lock()
 	defer f.mu.Unlock()

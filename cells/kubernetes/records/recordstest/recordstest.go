@@ -70,7 +70,7 @@ func NewServer(t testing.TB) *kubernetestest.Server {
 	return server
 }
 
-// Definition is a custom resource definition of which only the name counts.
+// Definition is a custom resource definition with a name and nothing else.
 func Definition(name string) map[string]any {
 	return map[string]any{"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition", "metadata": map[string]any{"name": name}}
 }
