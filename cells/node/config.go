@@ -31,7 +31,7 @@ func DefaultConfig() Config { return Config{Routing: string(cluster.RoutingNativ
 
 // Flags adds the flags of the cell.
 func (c *Config) Flags(fs *pflag.FlagSet) {
-	fs.StringSliceVar(&c.Addresses, "node-addresses", c.Addresses, "`addresses` by which other nodes reach this one, one of each family; default: those of the default route's interface")
+	fs.StringSliceVar(&c.Addresses, "node-addresses", c.Addresses, "`addresses` at which other nodes reach this one, one of each family; default: the addresses of the default route's interface")
 	fs.StringVar(&c.Routing, "routing", c.Routing, "how other nodes reach pods of this one: native (a route by the node's address, on one link), vxlan (a tunnel over any network) or external (the network knows)")
 	fs.IntVar(&c.VXLANPort, "vxlan-port", c.VXLANPort, "UDP `port` of the tunnels between nodes, the same one on all of them")
 }

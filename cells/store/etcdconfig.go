@@ -29,7 +29,7 @@ type EtcdConfig struct {
 
 func (c *EtcdConfig) flags(fs *pflag.FlagSet) {
 	fs.StringSliceVar(&c.Endpoints, "store-etcd-endpoints", c.Endpoints, "`URL` of each etcd member; repeated or comma separated")
-	fs.StringVar(&c.CA, "store-etcd-ca", c.CA, "`file` of the certificates that sign those of etcd; empty for the system's")
+	fs.StringVar(&c.CA, "store-etcd-ca", c.CA, "`file` of the certificates that sign etcd's certificates; empty for the system's")
 	fs.StringVar(&c.Cert, "store-etcd-cert", c.Cert, "`file` of the certificate for etcd")
 	fs.StringVar(&c.Key, "store-etcd-key", c.Key, "`file` of its key")
 	fs.StringVar(&c.Username, "store-etcd-username", c.Username, "user of etcd")

@@ -70,7 +70,7 @@ func commands() []command {
 		{name: "restore accept", args: "[ENDPOINT]", short: "remove what the agent's start could not explain and holds", long: aboutAccept,
 			arguments: heldEndpoints, run: restoreAccept},
 		{name: "controller run", args: "NAME", short: "have a loop of the agent do its next round now", arguments: controllerNames, run: controllerRun},
-		{name: "trace", args: "[REF]", short: "show what the phases of the latest operations took", long: aboutTrace,
+		{name: "trace", args: "[REF]", short: "show the durations of the phases of the latest operations", long: aboutTrace,
 			arguments: traceRefs, run: trace},
 		{name: "gc", short: "delete the attachments of a network that are not valid", flags: gcFlags, run: gc, long: aboutGC},
 		{name: "events", short: "show what the agent did, and what it does", flags: eventFlags, run: events, long: aboutEvents,

@@ -32,7 +32,7 @@ func createFlags(fs *pflag.FlagSet, o *options) {
 	p := &o.pool
 	p.set = fs
 	fs.StringSliceVar(&p.prefixes, "prefix", nil, "`CIDRs` of the pool, of one or both families, comma separated or repeated")
-	fs.StringSliceVar(&p.exclude, "exclude", nil, "`CIDRs` or addresses of the pool that nobody gets, comma separated or repeated")
+	fs.StringSliceVar(&p.exclude, "exclude", nil, "`CIDRs` or addresses of the pool that are not given out, comma separated or repeated")
 	fs.IntVar(&p.ipv4Block, "ipv4-block", 26, "prefix `length` of an IPv4 block, which stays as it is")
 	fs.IntVar(&p.ipv6Block, "ipv6-block", 122, "prefix `length` of an IPv6 block, which stays as it is")
 	fs.StringSliceVar(&p.labels, "node-label", nil, "`LABEL=VALUE` that a node must have to claim blocks, comma separated or repeated")
@@ -47,7 +47,7 @@ func setFlags(fs *pflag.FlagSet, o *options) {
 	p := &o.pool
 	p.set = fs
 	fs.StringSliceVar(&p.prefixes, "prefix", nil, "all `CIDRs` of the pool, comma separated or repeated; a CIDR that is left out is drained")
-	fs.StringSliceVar(&p.exclude, "exclude", nil, "all `CIDRs` or addresses of the pool that nobody gets any more; --exclude= for none")
+	fs.StringSliceVar(&p.exclude, "exclude", nil, "all `CIDRs` or addresses of the pool that are no longer given out; --exclude= for none")
 	fs.IntVar(&p.ipv4Block, "ipv4-block", 0, "prefix `length` of an IPv4 block; another one than it is, is refused")
 	fs.IntVar(&p.ipv6Block, "ipv6-block", 0, "the same of an IPv6 block, with its `length`")
 	fs.StringSliceVar(&p.labels, "node-label", nil, "all `LABEL=VALUE` that a node must have to claim blocks; --node-label= for any node")
