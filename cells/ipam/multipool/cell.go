@@ -3,6 +3,7 @@ package multipool
 import (
 	"log/slog"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"go.uber.org/fx"
 
 	"porin.dev/porin/cells/capacity"
@@ -26,11 +27,12 @@ func Module(cfg Config) fx.Option {
 		fx.Supply(fx.Private, cfg),
 		fx.Provide(newController, admin.NewPools, func(c *Controller) (allocator.Refiller, adminapi.Agent) { return c, c }),
 		server.Provide(adminapi.NewRoutes),
-		server.Report(newReporter),
+		server.Report(func(c *Controller) *Controller { return c }),
 		supervisor.Tasks(func(c *Controller) *task.Task { return c.task }),
-		supervisor.Health(func(c *Controller) health { return health{c} }),
-		capacity.Provide(func(c *Controller) source { return source{c} }),
-		metrics.Collect(func(c *Controller) *meters { return c.meters }),
+		supervisor.Health(func(c *Controller) *Controller { return c }),
+		capacity.Provide(func(c *Controller) *Controller { return c }),
+		metrics.Collect(func(c *Controller) *prometheus.CounterVec { return c.published.meters.claims }),
+		metrics.Collect(func(c *Controller) *prometheus.GaugeVec { return c.published.meters.blocks }),
 		doctor.Check(NewChecker),
 	)
 }

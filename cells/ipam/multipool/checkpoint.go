@@ -5,9 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"net/netip"
 	"os"
 	"path/filepath"
+	"reflect"
 	"slices"
 
 	"porin.dev/porin/cells/cluster"
@@ -56,6 +58,8 @@ type checkpointFields struct {
 	NodeLabels map[string]string `json:"nodeLabels,omitempty"`
 
 	Blocks []ownBlock `json:"blocks,omitempty"`
+	// Pools are the accepted pools, by name: an agent that starts without the store gives out addresses by them.
+	Pools []cluster.Pool `json:"pools,omitempty"`
 }
 
 // load reads the node's key and the file, or makes the key. It ignores a file of another key or of another node's name:
@@ -85,6 +89,7 @@ func (c *checkpoint) load(name string) error {
 	if saved.Node != id {
 		saved = checkpointFields{Node: id}
 	}
+	_ = os.Remove(filepath.Join(c.dir, "multipool-pools.json")) // of an earlier agent, which should not find it again
 	c.checkpointFields = saved
 	c.rebooted = c.boot == "" || c.boot != c.Boot
 	return nil
@@ -92,27 +97,38 @@ func (c *checkpoint) load(name string) error {
 
 // save writes the file. Nothing that relies on it may happen before.
 func (c *checkpoint) save() error {
-	c.changed = true
 	if !c.rebooted { // a boot is over when the blocks were reconciled
 		c.Boot, c.Machine = c.boot, c.machine
 	}
-	if err := c.write(); err != nil {
-		c.unsaved = true
-		return err
-	}
-	c.changed, c.unsaved = false, false
-	return nil
-}
-
-func (c *checkpoint) write() error {
 	text, err := json.MarshalIndent(c.checkpointFields, "", " ")
 	if err == nil {
 		err = diskfile.Replace(filepath.Join(c.dir, checkpointFile), text)
 	}
+	c.changed, c.unsaved = err != nil, err != nil
 	if err != nil {
 		return fmt.Errorf("write the checkpoint of the node's blocks: %w", err)
 	}
 	return nil
+}
+
+// setPools reports whether the pools are others than in the checkpoint. It leaves out a change that is not accepted yet.
+func (c *checkpoint) setPools(byName map[string]cluster.Pool) (changed bool) {
+	var list []cluster.Pool
+	for _, name := range slices.Sorted(maps.Keys(byName)) {
+		p := byName[name]
+		if len(p.Pending) > 0 {
+			i := slices.IndexFunc(c.Pools, func(was cluster.Pool) bool { return was.Name == name })
+			if i < 0 {
+				continue
+			}
+			p = c.Pools[i]
+		}
+		p.Version = "" // which the file lacks
+		list = append(list, p)
+	}
+	changed = !reflect.DeepEqual(list, c.Pools)
+	c.Pools = list
+	return changed
 }
 
 // isAnotherMachine reports whether the machine has booted with another machine-id than the given one. It is false when
@@ -128,29 +144,18 @@ func (c *checkpoint) newIncarnation() error {
 		return err
 	}
 	c.Node.Key, c.Registered, c.Sessions, c.Contested, c.Writes, c.NodeUID = key, false, nil, "", 0, ""
-	return c.write()
+	return c.save()
 }
 
-// maxSessions bounds the sessions that are remembered: a store that was restored has an older one.
-const maxSessions = 100
+// A store that was restored has an older session, and perhaps an older recovery: the checkpoint has the last ones.
+const (
+	maxSessions   = 100
+	maxRecoveries = 20
+)
 
-func (c *checkpoint) addSession(id string) {
-	c.Sessions = append(c.Sessions, id)
-	if n := len(c.Sessions) - maxSessions; n > 0 {
-		c.Sessions = slices.Clone(c.Sessions[n:])
-	}
-}
-
-// maxRecoveries limits the recoveries that are remembered. A backup may bring back one of them.
-const maxRecoveries = 20
-
-// addRecovery remembers the newest recovery of the store; "" is none.
-func (c *checkpoint) addRecovery(id string) {
-	if id == "" || id == c.lastRecovery() {
-		return
-	}
-	c.Recoveries = append(slices.Clone(c.Recoveries), id)
-	c.Recoveries = c.Recoveries[max(0, len(c.Recoveries)-maxRecoveries):]
+func appendLast(list []string, one string, most int) []string {
+	list = append(slices.Clone(list), one)
+	return list[max(0, len(list)-most):]
 }
 
 // lastRecovery is the newest recovery that the node has seen; "" when there was none.
@@ -160,9 +165,6 @@ func (c *checkpoint) lastRecovery() string {
 	}
 	return c.Recoveries[len(c.Recoveries)-1]
 }
-
-// hasSeen reports whether the node has seen the recovery.
-func (c *checkpoint) hasSeen(recovery string) bool { return slices.Contains(c.Recoveries, recovery) }
 
 // block returns the block of the checkpoint, or nil.
 func (c *checkpoint) block(cidr netip.Prefix) *ownBlock {

@@ -5,29 +5,31 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
-	"log/slog"
 	"net/netip"
 
 	"porin.dev/porin/cells/cluster"
 	"porin.dev/porin/internal/fault"
 )
 
-// refiller claims the blocks that this node needs: for those who wait for an address, and in advance of the default pool.
-type refiller struct {
-	preAllocate int64
-	backend     cluster.Backend
-	checkpoint  *checkpoint
-	addresses   addresses
-	pools       *knownPools
-	claimer     *claimer
-	searcher    *searcher
+// claimer claims the blocks that this node needs: those that allocations wait for, and some of the default pool in advance.
+// It finds free blocks, and deletes the claims of nodes that are gone.
+type claimer struct {
+	*common
+	pools      *knownPools
+	blocks     *ownBlocks
+	membership *membership
+	reconciler *reconciler
+	meters     *meters
+	publish    func() // updates the [Status]
+
+	searches map[poolFamily]search // of pools that were full
 }
 
 // serve claims what a waiter needs. promised counts the free addresses that others get who wait in the same round.
-func (r *refiller) serve(ctx context.Context, w *waiter, promised map[poolFamily]int64) error {
-	p, ok := r.pools.byName[w.pool]
-	if !ok || !p.Claimable(r.pools.labels) { // the watch may be late
-		now, err := r.backend.Pools.Get(ctx, w.pool)
+func (c *claimer) serve(ctx context.Context, w *waiter, promised map[poolFamily]int64) error {
+	p, ok := c.pools.byName[w.pool]
+	if !ok || !p.Claimable(c.pools.labels) { // the watch may be late
+		now, err := c.backend.Pools.Get(ctx, w.pool)
 		if errors.Is(err, cluster.ErrNotFound) {
 			return nil // the allocator says which pools there are
 		}
@@ -35,24 +37,24 @@ func (r *refiller) serve(ctx context.Context, w *waiter, promised map[poolFamily
 			return err
 		}
 		p = now
-		r.pools.byName[p.Name] = p
-		r.addresses.configure(p)
+		c.pools.byName[p.Name] = p
+		c.addresses.configure(p)
 	}
-	if err := whyNotClaimable(p, r.pools.labels); err != nil {
+	if err := whyNotClaimable(p, c.pools.labels); err != nil {
 		return err
 	}
 	for _, addr := range w.want {
-		if err := r.claimAddress(ctx, p, addr); err != nil {
+		if err := c.claimAddress(ctx, p, addr); err != nil {
 			return err
 		}
 	}
 	var lacking []cluster.Family
 	for _, f := range cluster.Families {
-		if p.Blocks(f) > 0 && r.addresses.free(p.Name, f, netip.Prefix{}) <= promised[poolFamily{p.Name, f}] && !w.wants(f) {
+		if p.Blocks(f) > 0 && c.addresses.free(p.Name, f, netip.Prefix{}) <= promised[poolFamily{p.Name, f}] && !w.wants(f) {
 			lacking = append(lacking, f)
 		}
 	}
-	if err := r.searcher.claimFamilies(ctx, p, lacking); err != nil {
+	if err := c.claimFamilies(ctx, p, lacking); err != nil {
 		return err
 	}
 	for _, f := range cluster.Families {
@@ -63,20 +65,20 @@ func (r *refiller) serve(ctx context.Context, w *waiter, promised map[poolFamily
 
 // keepDefaultPool claims a block of the default pool when a node with endpoints has too few free addresses of it. more
 // reports whether another round must claim the next one: a waiter does not wait for all of them.
-func (r *refiller) keepDefaultPool(ctx context.Context) (more bool, err error) {
-	p, ok := r.pools.byName[DefaultPool]
-	if !ok || !p.Claimable(r.pools.labels) || r.addresses.endpoints() == 0 {
+func (c *claimer) keepDefaultPool(ctx context.Context) (more bool, err error) {
+	p, ok := c.pools.byName[DefaultPool]
+	if !ok || !p.Claimable(c.pools.labels) || c.addresses.endpoints() == 0 {
 		return false, nil
 	}
 	for _, f := range cluster.Families {
-		if p.Blocks(f) == 0 || r.addresses.free(p.Name, f, netip.Prefix{}) >= r.preAllocate {
+		if p.Blocks(f) == 0 || c.addresses.free(p.Name, f, netip.Prefix{}) >= int64(c.cfg.PreAllocate) {
 			continue
 		}
-		err := r.searcher.claimFamilies(ctx, p, []cluster.Family{f})
+		err := c.claimFamilies(ctx, p, []cluster.Family{f})
 		if err != nil && !errors.Is(err, ErrNoBlock) {
 			return more, err
 		}
-		if err == nil && r.addresses.free(p.Name, f, netip.Prefix{}) < r.preAllocate {
+		if err == nil && c.addresses.free(p.Name, f, netip.Prefix{}) < int64(c.cfg.PreAllocate) {
 			more = true
 		}
 	}
@@ -84,7 +86,7 @@ func (r *refiller) keepDefaultPool(ctx context.Context) (more bool, err error) {
 }
 
 // claimAddress claims the block of a requested address.
-func (r *refiller) claimAddress(ctx context.Context, pool cluster.Pool, addr netip.Addr) error {
+func (c *claimer) claimAddress(ctx context.Context, pool cluster.Pool, addr netip.Addr) error {
 	cidr, ok := pool.BlockOf(addr)
 	if !ok {
 		return nil // the allocator says so
@@ -92,35 +94,21 @@ func (r *refiller) claimAddress(ctx context.Context, pool cluster.Pool, addr net
 	if pool.Excluded(addr) {
 		return fault.New(fault.Invalid, fmt.Sprintf("address %s of pool %s is excluded: nobody gets it", addr, pool.Name))
 	}
-	if own := r.checkpoint.block(cidr); own != nil && own.State == blockOwned {
+	if own := c.checkpoint.block(cidr); own != nil && own.State == blockOwned {
 		return nil
-	} else if !r.checkpoint.claimable(cidr) {
+	} else if !c.checkpoint.claimable(cidr) {
 		return fault.WithHint(fault.New(fault.Unavailable, fmt.Sprintf("address %s: block %s is not ready: %s", addr, cidr, own.State)), "see porin ipam check")
 	}
-	err := r.claimer.claim(ctx, pool, cidr)
+	err := c.claim(ctx, pool, cidr)
 	if !errors.Is(err, cluster.ErrExists) {
 		return err
 	}
-	now, err := r.backend.Blocks.Get(ctx, cidr)
+	now, err := c.backend.Blocks.Get(ctx, cidr)
 	if err != nil {
 		return err
 	}
 	return fault.WithHint(fault.New(fault.Conflict, fmt.Sprintf("address %s is in block %s, which node %s has", addr, cidr, now.Owner.Name)),
 		"ask for another address, or have the pod run on that node")
-}
-
-// claimer claims a block, and deletes the claims of nodes that are gone.
-type claimer struct {
-	backend    cluster.Backend
-	checkpoint *checkpoint
-	blocks     *ownBlocks
-	pools      *knownPools
-	saved      *savedPools
-	membership *membership
-	reconciler *reconciler
-	meters     *meters
-	publish    func() // updates the [Status]
-	log        *slog.Logger
 }
 
 // claim creates the record of the block, verifies the claim, and gives out addresses of the block. A claim that cannot
@@ -134,7 +122,7 @@ func (c *claimer) claim(ctx context.Context, pool cluster.Pool, cidr netip.Prefi
 		b.Checks, undo = earlier.Checks, func() { c.checkpoint.set(earlier) }
 	}
 	c.checkpoint.set(b)
-	if err := errors.Join(c.saved.save(), c.checkpoint.save()); err != nil { // a restart uses the saved pools
+	if err := c.checkpoint.save(); err != nil {
 		undo() // never sent
 		return err
 	}
@@ -165,7 +153,7 @@ func (c *claimer) claim(ctx context.Context, pool cluster.Pool, cidr netip.Prefi
 		return fmt.Errorf("withdraw the claim of block %s: %w", cidr, err)
 	}
 	c.log.Info("block claimed", "pool", pool.Name, "cidr", cidr)
-	return c.blocks.addresses.Add(pool.Name, cidr)
+	return c.addresses.Add(pool.Name, cidr)
 }
 
 // verify reads the pool of the block again after a create, and then what [membership.verify] reads. It returns why the
@@ -176,7 +164,7 @@ func (c *claimer) verify(ctx context.Context, b ownBlock) error {
 		return err
 	}
 	c.pools.byName[pool.Name] = pool
-	c.blocks.addresses.configure(pool) // what is excluded by now is not given out
+	c.addresses.configure(pool) // what is excluded by now is not given out
 	if pool.UID != b.PoolUID || !pool.Claimable(c.pools.labels) || !pool.HasBlock(b.CIDR) || !pool.Usable(b.CIDR) {
 		return fault.New(fault.Unavailable, fmt.Sprintf("pool %s has changed", pool.Name))
 	}
@@ -192,7 +180,7 @@ func (c *claimer) removeOrphan(ctx context.Context, b cluster.Block, registered 
 		if c.checkpoint.explains(b) {
 			return false, nil
 		}
-		return c.blocks.addresses.used(b.Pool, b.CIDR) == 0, c.reconciler.resolveUnknownBlock(ctx, b)
+		return c.addresses.used(b.Pool, b.CIDR) == 0, c.reconciler.resolveUnknownBlock(ctx, b)
 	case registered[b.Owner], c.backend.AgentRights: // an agent may not delete another node's block: porin node gc does
 		return false, nil
 	default:

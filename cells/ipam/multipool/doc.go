@@ -1,17 +1,17 @@
 // Package multipool gives this node its blocks of the cluster's address pools.
 //
-//	ADD --> allocator --nothing is free--> [Controller.Refill] --> waiters --round--> refiller --> searcher --> claimer --> the cluster's store
-//	            ^                                                                               |
-//	            '---- Add, Drain, Remove ---- ownBlocks ----> checkpoint on the disk <----------'
+//	ADD --> allocator --nothing is free--> [Controller.Refill] --> waiters --round--> claimer --> the cluster's store
+//	            ^                                                                       |
+//	            '---- Add, Drain, Remove ---- ownBlocks ---> checkpoint on the disk <---'
 //
-// An allocation from an own block asks nobody. Everything else is done by one goroutine, which makes rounds (loop.go):
+// An allocation from an own block asks nobody. Everything else is done by one goroutine, which makes rounds:
 //
-//	membership    connects: reads the record of the cluster (storeHistory), begins the session, registers the node, reconciles its blocks
-//	poolCreator   creates the default pool
-//	reconciler    finds the owners of blocks whose addresses are in use here
-//	recovery      while the mark of a recovery stands: records that the node's claims are all in the store
-//	refiller      claims the blocks that allocations wait for
-//	releaser      gives back blocks that nobody uses
+//	membership   connects: reads the record of the cluster (storeHistory), begins the session, registers the node, reconciles its
+//	             blocks; while the mark of a recovery stands it records that the node's claims are all in the store
+//	poolCreator  creates the default pool
+//	reconciler   finds the owners of blocks whose addresses are in use here
+//	claimer      claims the blocks that allocations wait for
+//	releaser     gives back blocks that nothing uses
 //
 // Each of them has its own state, which only that goroutine uses, and none knows the [Controller]. What administrators
 // do with pools and nodes is in cells/cluster/admin, the API for it in cells/cluster/adminapi.

@@ -9,7 +9,7 @@ import (
 
 // StartAs is Start on a machine with that boot ID and machine-id.
 func StartAs(c *Controller, boot, machine string) error {
-	c.checkpoint.boot, c.checkpoint.machine = boot, machine
+	c.rounds.checkpoint.boot, c.rounds.checkpoint.machine = boot, machine
 	return c.Start()
 }
 
@@ -19,19 +19,24 @@ func HasUnownedBlocks(c *Controller) bool {
 }
 
 // Condition is the health of the controller.
-func Condition(c *Controller) supervisor.Condition { return health{c}.Condition() }
+func Condition(c *Controller) supervisor.Condition { return c.Condition() }
 
 // NewReporter is the part of porin status.
-var NewReporter = newReporter
+func NewReporter(c *Controller) *Controller { return c }
 
 // NewSource is what the node says of resources.
-func NewSource(c *Controller) source { return source{c} }
+func NewSource(c *Controller) *Controller { return c }
 
 // Saved is the pool as the disk has it.
 func Saved(c *Controller, name string) cluster.Pool {
-	saved := newSavedPools(c.cfg.Dir)
-	if err := saved.load(); err != nil {
+	saved := &checkpoint{dir: c.rounds.cfg.Dir}
+	if err := saved.load(c.rounds.cfg.Node); err != nil {
 		panic(err)
 	}
-	return saved.byName[name]
+	for _, p := range saved.Pools {
+		if p.Name == name {
+			return p
+		}
+	}
+	return cluster.Pool{}
 }

@@ -20,7 +20,6 @@ import (
 // The files in Config.Dir.
 const (
 	checkpointFile = "multipool.json"
-	savedPoolsFile = "multipool-pools.json"
 	keyFile        = "node-key"
 )
 

@@ -12,13 +12,11 @@ import (
 	"porin.dev/porin/cells/ipam/allocator"
 )
 
-// releaser gives back blocks that nobody uses, and deletes in the store what was released.
+// releaser gives back blocks that nothing uses, and deletes in the store what was released.
 type releaser struct {
-	cfg        Config
-	store      cluster.Blocks
-	checkpoint *checkpoint
-	blocks     *ownBlocks
-	clock      func() time.Duration
+	*common
+	pools  *knownPools
+	blocks *ownBlocks
 
 	idle    map[netip.Prefix]time.Duration // since when nothing of an own block has been in use
 	resting bool                           // only the quarantine of its addresses keeps a block
@@ -34,7 +32,10 @@ func (r *releaser) giveBackIdle(ctx context.Context) error {
 			continue
 		}
 		if r.blocks.used(b) || b.State == blockOwned && r.needs(b) {
-			r.resting = r.resting || r.onlyResting(b)
+			// The end of a quarantine is no event, so the next round comes soon.
+			r.resting = r.resting || slices.ContainsFunc(r.addresses.Blocks(b.Pool), func(u allocator.Block) bool {
+				return u.Prefix == b.CIDR && u.Used == 0 && u.Resting > 0
+			})
 			continue
 		}
 		since, ok := r.idle[b.CIDR]
@@ -44,7 +45,7 @@ func (r *releaser) giveBackIdle(ctx context.Context) error {
 		switch {
 		case b.State.notOwned():
 			errs = append(errs, r.blocks.forget(b))
-		case now-since >= r.cfg.IdleTime || r.blocks.pools.obsolete(b):
+		case now-since >= r.cfg.IdleTime || r.pools.obsolete(b):
 			errs = append(errs, r.blocks.release(b.Pool, b.CIDR))
 		default:
 			idle[b.CIDR] = since
@@ -54,19 +55,11 @@ func (r *releaser) giveBackIdle(ctx context.Context) error {
 	return errors.Join(append(errs, r.deleteReleased(ctx))...)
 }
 
-// onlyResting reports whether nothing but the quarantine of addresses keeps the block. Its end is no event, so the next
-// round comes soon.
-func (r *releaser) onlyResting(b ownBlock) bool {
-	return slices.ContainsFunc(r.blocks.addresses.Blocks(b.Pool), func(u allocator.Block) bool { return u.Prefix == b.CIDR && u.Used == 0 && u.Resting > 0 })
-}
-
 // needs reports whether the node keeps an empty block: a node with endpoints keeps Config.PreAllocate free addresses of
 // the default pool.
 func (r *releaser) needs(b ownBlock) bool {
-	if b.Pool != DefaultPool || r.blocks.pools.obsolete(b) || r.blocks.addresses.endpoints() == 0 {
-		return false
-	}
-	return r.blocks.addresses.free(b.Pool, cluster.FamilyOf(b.CIDR.Addr()), b.CIDR) < int64(r.cfg.PreAllocate)
+	return b.Pool == DefaultPool && !r.pools.obsolete(b) && r.addresses.endpoints() > 0 &&
+		r.addresses.free(b.Pool, cluster.FamilyOf(b.CIDR.Addr()), b.CIDR) < int64(r.cfg.PreAllocate)
 }
 
 // lateChecks is how often the deletion of a claim without an answer is repeated, as the claim may arrive late: after
@@ -84,7 +77,7 @@ func (r *releaser) deleteReleased(ctx context.Context) error {
 				return err
 			}
 		}
-		err := r.store.Delete(ctx, b.CIDR, b.Claim)
+		err := r.backend.Blocks.Delete(ctx, b.CIDR, b.Claim)
 		if errors.Is(err, cluster.ErrConflict) { // the claim is over
 			err = nil
 			if b.Checks > 0 {
@@ -95,23 +88,22 @@ func (r *releaser) deleteReleased(ctx context.Context) error {
 			return fmt.Errorf("give back block %s: %w", b.CIDR, err)
 		}
 		r.checkpoint.changed = true
-		if b.Checks > 0 {
-			pause := r.cfg.IdleTime / 8 << (2 * (lateChecks - b.Checks))
-			b.Checks--
-			b.nextDeletion = r.clock() + pause
-			r.checkpoint.set(b)
+		if b.Checks == 0 {
+			r.checkpoint.drop(b.CIDR)
 			continue
 		}
-		r.checkpoint.drop(b.CIDR)
+		b.nextDeletion = r.clock() + r.cfg.IdleTime/8<<(2*(lateChecks-b.Checks))
+		b.Checks--
+		r.checkpoint.set(b)
 	}
 	return nil
 }
 
 // deleteEarlierClaim deletes a claim of this node that arrived after the block was claimed again.
 func (r *releaser) deleteEarlierClaim(ctx context.Context, b ownBlock) error {
-	now, err := r.store.Get(ctx, b.CIDR)
+	now, err := r.backend.Blocks.Get(ctx, b.CIDR)
 	if err == nil && now.Owner == r.checkpoint.Node {
-		err = r.store.Delete(ctx, now.CIDR, now.Claim)
+		err = r.backend.Blocks.Delete(ctx, now.CIDR, now.Claim)
 	}
 	if errors.Is(err, cluster.ErrNotFound) || errors.Is(err, cluster.ErrConflict) || errors.Is(err, cluster.ErrUnreadable) {
 		return nil

@@ -5,8 +5,7 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
-	"log/slog"
-	mathrand "math/rand/v2"
+	"slices"
 	"time"
 
 	"porin.dev/porin/cells/cluster"
@@ -15,13 +14,8 @@ import (
 // storeHistory has the record of the cluster and the last position of the store, as this node has read them. It sets the
 // mark of a recovery if the store was rolled back or replaced, or if an administrator has requested it.
 type storeHistory struct {
-	cfg        Config
-	store      cluster.Info
-	checkpoint *checkpoint
-	blocks     *ownBlocks
-	clock      func() time.Duration
-	rng        *mathrand.Rand
-	log        *slog.Logger
+	*common
+	blocks *ownBlocks
 
 	info      cluster.ClusterInfo // as it was read last
 	nextCheck time.Duration       // when the position is read again
@@ -54,7 +48,9 @@ func (h *storeHistory) remember(info cluster.ClusterInfo, position cluster.Posit
 		return nil
 	}
 	ck.Cluster, ck.Position, ck.RecoveryRequested = info.ID, position, false
-	ck.addRecovery(info.LastRecovery())
+	if last := info.LastRecovery(); last != "" && last != ck.lastRecovery() {
+		ck.Recoveries = appendLast(ck.Recoveries, last, maxRecoveries)
+	}
 	return ck.save()
 }
 
@@ -72,11 +68,11 @@ func (h *storeHistory) readOrMark(ctx context.Context) (info cluster.ClusterInfo
 	if info.ID == "" {
 		info.ID = rand.Text()
 		if reason == "" {
-			info, err = h.store.Put(ctx, info)
+			info, err = h.backend.Info.Put(ctx, info)
 			return info, position, err
 		}
 	}
-	if reason != "" && (info.Recovery == nil || h.checkpoint.hasSeen(info.Recovery.ID)) {
+	if reason != "" && (info.Recovery == nil || slices.Contains(h.checkpoint.Recoveries, info.Recovery.ID)) {
 		info, err = h.mark(ctx, info, reason)
 	}
 	return info, position, err
@@ -104,7 +100,7 @@ func (h *storeHistory) mark(ctx context.Context, info cluster.ClusterInfo, reaso
 		info.EndRecovery()
 	}
 	info.Recovery = &cluster.Recovery{ID: rand.Text(), Began: time.Now().UTC(), Reason: reason}
-	info, err := h.store.Put(ctx, info)
+	info, err := h.backend.Info.Put(ctx, info)
 	if err != nil {
 		return info, fmt.Errorf("begin a recovery: %w", err)
 	}
@@ -133,9 +129,9 @@ func (h *storeHistory) check(ctx context.Context) (changed bool, err error) {
 
 // recent is Get, without a request if the backend knows a recent position that needs no mark. The last claim may have read a higher one.
 func (h *storeHistory) recent(ctx context.Context) (cluster.ClusterInfo, cluster.Position, error) {
-	info, position, err := h.store.Recent(ctx)
+	info, position, err := h.backend.Info.Recent(ctx)
 	if errors.Is(err, cluster.ErrNotFound) || err == nil && h.markReason(info, position) != "" {
-		return h.store.Get(ctx)
+		return h.backend.Info.Get(ctx)
 	}
 	return info, position, err
 }
@@ -152,7 +148,7 @@ func (h *storeHistory) differs(info cluster.ClusterInfo) bool {
 
 // reportLost sets the mark, unless one stands: a record of this node is gone or older than its last write, as reason says.
 func (h *storeHistory) reportLost(ctx context.Context, reason string) error {
-	info, position, err := h.store.Get(ctx)
+	info, position, err := h.backend.Info.Get(ctx)
 	if err != nil || info.Recovery != nil {
 		return err
 	}
@@ -165,7 +161,7 @@ func (h *storeHistory) reportLost(ctx context.Context, reason string) error {
 
 // verify reads the record of the cluster and the position again after a claim.
 func (h *storeHistory) verify(ctx context.Context) error {
-	info, position, err := h.store.Get(ctx)
+	info, position, err := h.backend.Info.Get(ctx)
 	if err != nil {
 		return err
 	}
@@ -186,18 +182,4 @@ func (h *storeHistory) changed(change cluster.Change[cluster.ClusterInfo], first
 		}
 	}
 	return again || change.Kind == cluster.Deleted || h.differs(info)
-}
-
-// mayCreateDefaultPool reports whether an agent may create the default pool. It may not in a recovery, as nodes may have
-// blocks of it that the store lacks, nor after an administrator has deleted the pool, which the record says before the
-// pool is deleted.
-func (h *storeHistory) mayCreateDefaultPool(ctx context.Context) (bool, error) {
-	if h.info.DefaultPoolRemoved || h.info.Recovery != nil {
-		return false, nil
-	}
-	info, _, err := h.store.Get(ctx)
-	if err == nil && info.ID == h.info.ID {
-		h.info.DefaultPoolRemoved = info.DefaultPoolRemoved
-	}
-	return info.Recovery == nil && !info.DefaultPoolRemoved, err
 }

@@ -9,7 +9,7 @@ import (
 // TestHistoryMarkReason compares what a store says with what the node has seen.
 func TestHistoryMarkReason(t *testing.T) {
 	seen := checkpointFields{Cluster: "c", Recoveries: []string{"r1", "r2"}, Position: cluster.Position{Store: "s", Term: 2, Revision: 10}}
-	h := storeHistory{checkpoint: &checkpoint{checkpointFields: seen}}
+	h := storeHistory{common: &common{checkpoint: &checkpoint{checkpointFields: seen}}}
 	ended, standing := []string{"r1", "r2"}, &cluster.Recovery{ID: "r2"}
 	for name, c := range map[string]struct {
 		info     cluster.ClusterInfo

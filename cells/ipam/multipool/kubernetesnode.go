@@ -2,7 +2,6 @@ package multipool
 
 import (
 	"context"
-	"log/slog"
 	"maps"
 	"time"
 )
@@ -16,10 +15,9 @@ type KubernetesNode interface {
 
 // kubernetesNode is the Node as the last round has read it.
 type kubernetesNode struct {
-	source     KubernetesNode
-	checkpoint *checkpoint
-	pools      *knownPools
-	log        *slog.Logger
+	*common
+	pools  *knownPools
+	source KubernetesNode
 
 	uid     string // "" before it is known
 	deleted bool

@@ -4,24 +4,24 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"slices"
 	"time"
 
 	"porin.dev/porin/cells/cluster"
 )
 
-// membership makes this node a member of the cluster: it registers the node's record, and answers when an administrator
-// deletes it.
+// membership makes this node a member of the cluster: it registers the node's record, answers when an administrator
+// deletes it, and takes part in recoveries of the store.
 type membership struct {
-	backend    cluster.Backend
-	checkpoint *checkpoint
+	*common
+	pools      *knownPools
+	kubernetes *kubernetesNode
 	blocks     *ownBlocks
 	history    *storeHistory
 	session    *session
 	reconciler *reconciler
-	kubernetes *kubernetesNode
-	log        *slog.Logger
+
+	reconciled string // the last recovery in which [reconciler.reconcileUnknownBlocks] has run
 }
 
 // connect makes sure that the store knows this node, that this agent is the node's only one, and that the node's blocks
@@ -174,9 +174,37 @@ func (m *membership) verify(ctx context.Context) error {
 	return nil
 }
 
+// joinRecovery returns [ErrRecovery] while the mark stands. It records in the session that the node has written its
+// claims, in a later round if addresses are in use of blocks that other nodes own or could claim.
+func (m *membership) joinRecovery(ctx context.Context) error {
+	info := m.history.info
+	switch {
+	case info.Recovery == nil:
+		return nil
+	case m.session.current.HasWritten(info):
+		return ErrRecovery
+	case m.reconciled != info.Recovery.ID:
+		if err := m.reconciler.reconcileUnknownBlocks(ctx); err != nil {
+			return err
+		}
+		m.reconciled = info.Recovery.ID
+	}
+	if m.pools.complete && !m.blocks.hasUnownedBlocks() && !m.blocks.usesOverlappingBlock() {
+		err := m.session.update(ctx, func(next *cluster.Session) { next.Recovery, next.Contact = info.Recovery.ID, time.Now().UTC() })
+		if err != nil {
+			return fmt.Errorf("record that node %s has written its blocks: %w", m.checkpoint.Node, err)
+		}
+	}
+	return ErrRecovery
+}
+
 // startAsNewMachine continues as a new incarnation, and leaves the blocks of the old one to the machine whose disk was copied.
 func (m *membership) startAsNewMachine() error {
-	m.blocks.forgetUnused()
+	for _, b := range slices.Clone(m.checkpoint.Blocks) {
+		if m.addresses.Remove(b.Pool, b.CIDR) == nil { // nothing of it is in use
+			m.checkpoint.drop(b.CIDR)
+		}
+	}
 	m.checkpoint.Machine = m.checkpoint.machine
 	return m.startNewIncarnation("its disk was copied from a machine with another machine-id, or moved, or the machine-id has changed")
 }
@@ -189,7 +217,7 @@ func (m *membership) startNewIncarnation(why string) error {
 		return fmt.Errorf("give the node another key: %w", err)
 	}
 	m.log.Error("the node continues as a new incarnation", "reason", why, "was", was.String(), "node", m.checkpoint.Node.String())
-	m.session.reset()
+	m.session.connected, m.session.current, m.session.contested = false, cluster.Session{}, nil
 	m.history.info = cluster.ClusterInfo{}
 	return fmt.Errorf("%s: it continues as %s", why, m.checkpoint.Node)
 }

@@ -25,18 +25,6 @@ func newMeters() *meters {
 	}
 }
 
-// Describe implements prometheus.Collector.
-func (m *meters) Describe(ch chan<- *prometheus.Desc) {
-	m.claims.Describe(ch)
-	m.blocks.Describe(ch)
-}
-
-// Collect implements prometheus.Collector.
-func (m *meters) Collect(ch chan<- prometheus.Metric) {
-	m.claims.Collect(ch)
-	m.blocks.Collect(ch)
-}
-
 func (m *meters) claim(err error) {
 	result := "claimed"
 	switch {

@@ -3,7 +3,6 @@ package multipool
 import (
 	"crypto/rand"
 	"errors"
-	"log/slog"
 	"net/netip"
 	"slices"
 	"time"
@@ -48,12 +47,9 @@ func blockRecord(owner cluster.NodeID, b ownBlock) cluster.Block {
 
 // ownBlocks are the blocks of the checkpoint, and what the allocator gives out of them. It does not ask the store.
 type ownBlocks struct {
-	checkpoint *checkpoint
-	addresses  addresses
+	*common
 	pools      *knownPools
 	kubernetes *kubernetesNode
-	warnings   *warnings
-	log        *slog.Logger
 }
 
 // resume gives the blocks of the checkpoint to the allocator before the store was asked. After a boot of the machine
@@ -97,7 +93,7 @@ func (o *ownBlocks) giveOut(b ownBlock) {
 	if o.pools.obsolete(b) || o.kubernetes.gone() {
 		o.drain(b)
 	} else if err := o.addresses.Add(b.Pool, b.CIDR); err != nil {
-		o.warnings.note(err, "addresses of an own block cannot be given out")
+		o.warnings.record(err, "addresses of an own block cannot be given out")
 	}
 }
 
@@ -149,14 +145,6 @@ func (o *ownBlocks) release(pool string, cidr netip.Prefix) error {
 	return nil
 }
 
-// releaseUnanswered has a claim deleted whose answer was lost. The deletion is repeated a few times ([lateChecks]), as
-// the claim may arrive late.
-func (o *ownBlocks) releaseUnanswered(b ownBlock) error {
-	b.State, b.Checks = blockReleased, lateChecks
-	o.checkpoint.set(b)
-	return o.checkpoint.save()
-}
-
 // forget removes a block that is not this node's and of which nothing is in use.
 func (o *ownBlocks) forget(b ownBlock) error {
 	if err := o.addresses.Remove(b.Pool, b.CIDR); err != nil {
@@ -184,16 +172,6 @@ func (o *ownBlocks) releaseAfterBoot(why string) error {
 	}
 	o.log.Info("the node gives back the blocks that it had before the boot", "reason", why)
 	return o.checkpoint.save()
-}
-
-// forgetUnused removes the blocks of which nothing is in use, and leaves them in the store: they are for the machine
-// whose disk was copied.
-func (o *ownBlocks) forgetUnused() {
-	for _, b := range slices.Clone(o.checkpoint.Blocks) {
-		if o.addresses.Remove(b.Pool, b.CIDR) == nil {
-			o.checkpoint.drop(b.CIDR)
-		}
-	}
 }
 
 // disown is for a new incarnation of the node: it must claim the blocks with addresses in use itself.
@@ -231,14 +209,4 @@ func (o *ownBlocks) usesOverlappingBlock() bool {
 	return slices.ContainsFunc(o.checkpoint.Blocks, func(b ownBlock) bool {
 		return b.State == blockOwned && o.pools.overlap(b.CIDR) && o.used(b)
 	})
-}
-
-// count counts the owned blocks that the pool has now.
-func (o *ownBlocks) count(pool cluster.Pool, f cluster.Family) (n uint64) {
-	for _, b := range o.checkpoint.Blocks {
-		if b.State == blockOwned && isOf(pool, f, b.CIDR) {
-			n++
-		}
-	}
-	return n
 }

@@ -20,7 +20,8 @@ func newOwnBlocks(t *testing.T, state blockState, rebooted bool) (*ownBlocks, ow
 	pools.apply(cluster.Change[cluster.Pool]{Kind: cluster.Snapshot, All: []cluster.Pool{p}})
 	b := ownBlock{CIDR: netip.MustParsePrefix("10.0.0.0/28"), Pool: p.Name, PoolUID: p.UID, Claim: "c", State: state}
 	ck := &checkpoint{checkpointFields: checkpointFields{Blocks: []ownBlock{b}}, dir: t.TempDir(), rebooted: rebooted}
-	o := &ownBlocks{ck, addresses{a.Pools(), a, 0}, pools, &kubernetesNode{checkpoint: ck}, &warnings{log, map[string]string{}}, log}
+	all := &common{log: log, warnings: &warnings{log, map[string]string{}}, checkpoint: ck, addresses: addresses{a.Pools(), a, 0}}
+	o := &ownBlocks{common: all, pools: pools, kubernetes: &kubernetesNode{common: all}}
 	o.addresses.configure(p)
 	return o, b
 }

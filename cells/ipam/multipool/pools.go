@@ -2,24 +2,17 @@ package multipool
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"io/fs"
-	"log/slog"
-	"maps"
 	"net/netip"
-	"os"
-	"path/filepath"
 	"slices"
 	"time"
 
 	"porin.dev/porin/cells/cluster"
 	"porin.dev/porin/cells/cluster/admin"
-	"porin.dev/porin/internal/diskfile"
 )
 
-// knownPools are the accepted pools, as the watch has told them last.
+// knownPools are the accepted pools, as the watch has told them last, or as the checkpoint has them before.
 type knownPools struct {
 	labels   map[string]string // of this node
 	byName   map[string]cluster.Pool
@@ -34,6 +27,11 @@ func newKnownPools(labels map[string]string) *knownPools {
 
 // apply applies a change that the watch tells, and reports whether it concerns an accepted pool.
 func (k *knownPools) apply(change cluster.Change[cluster.Pool]) (news bool) {
+	put := func(p cluster.Pool) {
+		if p.State != cluster.PoolPending {
+			k.byName[p.Name] = p
+		}
+	}
 	switch change.Kind {
 	case cluster.Snapshot:
 		for name := range k.byName {
@@ -41,12 +39,12 @@ func (k *knownPools) apply(change cluster.Change[cluster.Pool]) (news bool) {
 		}
 		for _, p := range change.All {
 			delete(k.doubtful, p.Name)
-			k.put(p)
+			put(p)
 		}
 		k.complete = true
 		return true
 	case cluster.Put:
-		k.put(change.Item)
+		put(change.Item)
 		_, news = k.byName[change.Item.Name]
 	case cluster.Deleted:
 		if _, news = k.byName[change.Name]; news {
@@ -54,12 +52,6 @@ func (k *knownPools) apply(change cluster.Change[cluster.Pool]) (news bool) {
 		}
 	}
 	return news
-}
-
-func (k *knownPools) put(p cluster.Pool) {
-	if p.State != cluster.PoolPending {
-		k.byName[p.Name] = p
-	}
 }
 
 // read lists the pools if the watch has not told them yet, and reads the doubtful ones.
@@ -136,91 +128,10 @@ func (k *knownPools) configure(a addresses) {
 	}
 }
 
-// savedPools are the accepted pools as this node has read them last, on its disk. An agent that starts without the store gives
-// out addresses by them.
-type savedPools struct {
-	dir     string
-	byName  map[string]cluster.Pool
-	changed bool // since the file was written
-}
-
-// savedPool is an entry of the file. Earlier agents have written and read this form.
-type savedPool struct {
-	Pool cluster.Pool `json:"pool"`
-}
-
-func newSavedPools(dir string) *savedPools {
-	return &savedPools{dir: dir, byName: map[string]cluster.Pool{}}
-}
-
-// load reads the file. Without a file there are no pools.
-func (s *savedPools) load() error {
-	path := filepath.Join(s.dir, savedPoolsFile)
-	text, err := os.ReadFile(path)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil
-	}
-	var list []savedPool
-	if err == nil {
-		err = json.Unmarshal(text, &list)
-	}
-	if err != nil {
-		return fmt.Errorf("read the pools that this node knows: %w: remove %s if it is damaged", err, path)
-	}
-	for _, one := range list {
-		s.byName[one.Pool.Name] = one.Pool
-	}
-	return nil
-}
-
-// save writes the file if something has changed.
-func (s *savedPools) save() error {
-	if !s.changed {
-		return nil
-	}
-	list := []savedPool{}
-	for _, name := range slices.Sorted(maps.Keys(s.byName)) {
-		list = append(list, savedPool{s.byName[name]})
-	}
-	text, err := json.Marshal(list)
-	if err == nil {
-		err = diskfile.Replace(filepath.Join(s.dir, savedPoolsFile), text)
-	}
-	if err != nil {
-		return fmt.Errorf("write the pools that this node knows: %w", err)
-	}
-	s.changed = false
-	return nil
-}
-
-// update copies the pools as they are known now, except for pools with a change that is not accepted yet.
-func (s *savedPools) update(known *knownPools) {
-	if !known.complete {
-		return
-	}
-	for name, p := range known.byName {
-		if was, ok := s.byName[name]; len(p.Pending) == 0 && (!ok || was.Version != p.Version) {
-			s.byName[name], s.changed = p, true
-		}
-	}
-	for name := range s.byName {
-		if _, ok := known.byName[name]; !ok {
-			delete(s.byName, name)
-			s.changed = true
-		}
-	}
-}
-
 // poolCreator creates the default pool.
 type poolCreator struct {
-	cfg       Config
-	backend   cluster.Backend
-	history   *storeHistory
-	pools     *knownPools
-	addresses addresses
-	warnings  *warnings
-	clock     func() time.Duration
-	log       *slog.Logger
+	*common
+	pools *knownPools
 
 	next time.Duration // when to try again
 }
@@ -231,7 +142,7 @@ func (c *poolCreator) create(ctx context.Context) {
 		return
 	}
 	err := c.createDefault(ctx)
-	c.warnings.note(err, "the default pool could not be created")
+	c.warnings.record(err, "the default pool could not be created")
 	if errors.Is(err, admin.ErrOverlap) {
 		c.next = c.clock() + c.cfg.Interval
 	}
@@ -243,11 +154,13 @@ func (c *poolCreator) createDefault(ctx context.Context) error {
 	if p, ok := c.pools.byName[DefaultPool]; ok && p.State != cluster.PoolPending || !c.pools.complete || len(prefixes) == 0 || err != nil {
 		return err
 	}
-	if may, err := c.history.mayCreateDefaultPool(ctx); !may || err != nil {
+	// In a recovery nodes may have blocks of it that the store lacks. The record tells of a deletion before it is made.
+	if info, _, err := c.backend.Info.Get(ctx); err != nil || info.Recovery != nil || info.DefaultPoolRemoved {
 		return err
 	}
-	p, err := admin.NewPools(c.backend).Create(ctx, cluster.Pool{Name: DefaultPool, Prefixes: prefixes, Quarantine: cluster.DefaultQuarantine})
-	if errors.Is(err, admin.ErrChanged) { // somebody else was quicker, and may have been interrupted
+	pool := cluster.Pool{Name: DefaultPool, Prefixes: prefixes, Quarantine: cluster.DefaultQuarantine}
+	p, err := admin.NewPools(c.backend).Create(ctx, pool)
+	if errors.Is(err, admin.ErrChanged) { // another agent was quicker, and may have been interrupted
 		if p, err = c.backend.Pools.Get(ctx, DefaultPool); err == nil && p.State == cluster.PoolPending {
 			p, err = admin.NewPools(c.backend).Resume(ctx, p)
 		}

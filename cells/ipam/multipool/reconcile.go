@@ -5,7 +5,6 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
-	"log/slog"
 	"net/netip"
 	"slices"
 
@@ -14,15 +13,12 @@ import (
 
 // reconciler makes this node's blocks agree with the store, and finds the blocks of addresses in use that the node does not have.
 type reconciler struct {
-	backend    cluster.Backend
-	checkpoint *checkpoint
-	blocks     *ownBlocks
-	pools      *knownPools
-	history    *storeHistory
-	log        *slog.Logger
+	*common
+	pools   *knownPools
+	blocks  *ownBlocks
+	history *storeHistory
 
-	// unknownDue is true when reconcileUnknownBlocks is to run.
-	unknownDue bool
+	unknownDue bool // reconcileUnknownBlocks is to run
 }
 
 // reconcileBlocks makes the blocks of the checkpoint agree with the store. A claim that the store has lost is created
@@ -48,7 +44,9 @@ func (r *reconciler) reconcileBlocks(ctx context.Context) error {
 			}
 			err = r.reconcileBlock(ctx, b)
 		case blockClaiming: // its answer was lost
-			err = r.blocks.releaseUnanswered(b)
+			b.State, b.Checks = blockReleased, lateChecks // it may arrive late: its deletion is repeated
+			r.checkpoint.set(b)
+			err = r.checkpoint.save()
 		}
 		if err != nil {
 			return fmt.Errorf("reconcile block %s with the store: %w", b.CIDR, err)
@@ -85,10 +83,14 @@ func (r *reconciler) reconcileBlock(ctx context.Context, b ownBlock) error {
 		return err
 	case now.Owner == r.checkpoint.Node && now.Claim == b.Claim && !now.Deleting:
 		return r.blocks.setOwned(b)
-	case now.Owner == r.checkpoint.Node:
-		return r.deleteUnknownClaim(ctx, b, now)
 	}
 	r.blocks.drain(b)
+	if now.Owner == r.checkpoint.Node { // created or deleted late; it is not adopted, as its deletion may be under way
+		if err := r.backend.Blocks.Delete(ctx, now.CIDR, now.Claim); err != nil && !errors.Is(err, cluster.ErrConflict) {
+			return err
+		}
+		return r.createAgain(ctx, b)
+	}
 	if err := r.reportLostBlock(ctx, b); err != nil {
 		return err
 	}
@@ -102,16 +104,6 @@ func (r *reconciler) reconcileBlock(ctx context.Context, b ownBlock) error {
 		return errors.Join(err, r.blocks.setConflict(b, now.Owner.String()))
 	}
 	if err := r.backend.Blocks.Delete(ctx, now.CIDR, now.Claim); err != nil { // nobody else will
-		return err
-	}
-	return r.createAgain(ctx, b)
-}
-
-// deleteUnknownClaim deletes a record in this node's name with another claim than the checkpoint has, as after a
-// creation or a deletion that came late. It is never adopted, because its deletion may be under way.
-func (r *reconciler) deleteUnknownClaim(ctx context.Context, b ownBlock, now cluster.Block) error {
-	r.blocks.drain(b)
-	if err := r.backend.Blocks.Delete(ctx, now.CIDR, now.Claim); err != nil && !errors.Is(err, cluster.ErrConflict) {
 		return err
 	}
 	return r.createAgain(ctx, b)
@@ -143,30 +135,14 @@ func (r *reconciler) createAgain(ctx context.Context, b ownBlock) error {
 		}
 	}
 	err := r.backend.Blocks.Create(ctx, blockRecord(r.checkpoint.Node, b))
-	if errors.Is(err, cluster.ErrExists) {
-		return r.resolveRace(ctx, b)
+	if errors.Is(err, cluster.ErrExists) { // another node was quicker, or a deletion is under way
+		return fmt.Errorf("block %s is claimed or deleted at this moment: %w", b.CIDR, cluster.ErrUnavailable)
 	}
 	if err != nil {
 		return err
 	}
 	r.log.Warn("a claim that was missing in the store was created again", "cidr", b.CIDR, "pool", b.Pool)
 	return r.blocks.setOwned(b)
-}
-
-// resolveRace reads who has created the block before createAgain.
-func (r *reconciler) resolveRace(ctx context.Context, b ownBlock) error {
-	now, err := r.backend.Blocks.Get(ctx, b.CIDR)
-	switch {
-	case err != nil:
-		return err
-	case now.Owner == r.checkpoint.Node && now.Claim == b.Claim && !now.Deleting:
-		return r.blocks.setOwned(b)
-	case now.Deleting:
-		return fmt.Errorf("block %s is being deleted: %w", b.CIDR, cluster.ErrUnavailable)
-	case !r.blocks.used(b):
-		return r.blocks.forget(b)
-	}
-	return r.blocks.setConflict(b, now.Owner.String())
 }
 
 // reconcileUnknownBlocks looks for blocks in this node's name that the checkpoint does not have.
@@ -190,7 +166,7 @@ func (r *reconciler) reconcileUnknownBlocks(ctx context.Context) error {
 // the block was given back after the backup from which the store was restored. A block whose addresses are in use is
 // adopted: the checkpoint was lost, as a block in use is never given back.
 func (r *reconciler) resolveUnknownBlock(ctx context.Context, b cluster.Block) error {
-	if r.blocks.addresses.used(b.Pool, b.CIDR) > 0 && !b.Deleting {
+	if r.addresses.used(b.Pool, b.CIDR) > 0 && !b.Deleting {
 		r.checkpoint.set(ownBlock{CIDR: b.CIDR, Pool: b.Pool, PoolUID: b.PoolUID, Claim: b.Claim, State: blockOwned})
 		return r.checkpoint.save()
 	}
@@ -203,7 +179,7 @@ func (r *reconciler) resolveUnknownBlock(ctx context.Context, b cluster.Block) e
 // reconcileAddresses finds addresses in use that lie in no block of this node, as after the agent's folder was lost.
 // Their blocks are claimed, or in conflict.
 func (r *reconciler) reconcileAddresses(ctx context.Context) error {
-	for _, addr := range r.blocks.addresses.inUse() {
+	for _, addr := range r.addresses.inUse() {
 		pool, cidr, ok := r.pools.blockOf(addr)
 		if !ok || r.checkpoint.block(cidr) != nil { // an own block of another size does not keep others from claiming this one
 			continue
@@ -229,7 +205,7 @@ func (r *reconciler) findOtherOwners(ctx context.Context) (owners []string, err 
 		return nil, err
 	}
 	looked := map[netip.Prefix]bool{}
-	for _, addr := range r.blocks.addresses.inUse() {
+	for _, addr := range r.addresses.inUse() {
 		_, cidr, ok := r.pools.blockOf(addr)
 		if !ok || looked[cidr] {
 			continue

@@ -1,10 +1,10 @@
 package multipool
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"net/netip"
 	"time"
 
@@ -12,33 +12,53 @@ import (
 	"porin.dev/porin/internal/fault"
 )
 
-// searcher finds free blocks of a pool and claims them: a few tries at random, then a list of all claimed blocks.
-type searcher struct {
-	store      cluster.Blocks
-	checkpoint *checkpoint
-	blocks     *ownBlocks
-	nodes      cluster.Nodes
-	claimer    *claimer
-	warnings   *warnings
-	meters     *meters
-	rng        *rand.Rand
+const (
+	randomTries = 3                // blocks that are tried at random before the names of a pool's blocks are listed
+	claimTries  = 64               // tries after a list, in which other nodes may be quicker
+	maxScan     = 1 << 16          // blocks that are examined one after the other; in a larger pool claimRandom finds one
+	listTime    = 10 * time.Minute // between two lists of the blocks of a pool that is full
+)
 
-	searches searches
+// poolFamily is a family of a pool.
+type poolFamily struct {
+	pool   string
+	family cluster.Family
+}
+
+// search is the last search for a block of a pool and family that were full.
+type search struct {
+	next   time.Duration // when to look again
+	pause  time.Duration // 0 before the first search
+	listed time.Duration // when its blocks were listed last
+	others uint64        // how many of its blocks other nodes had then
+}
+
+// mayList reports whether it is time to list the claimed blocks.
+func (s search) mayList(now time.Duration) bool { return s.pause == 0 || now-s.listed >= listTime }
+
+// recent reports whether the search was not long ago.
+func (s search) recent(now time.Duration) bool { return now < s.next+listTime }
+
+// postpone makes the pause before the next search longer.
+func (s *search) postpone(now, first time.Duration, random func(int64) int64) {
+	s.pause = cmp.Or(s.pause, first)
+	s.next = now + s.pause/2 + time.Duration(random(int64(s.pause)))
+	s.pause = min(2*s.pause, max(maxSearchTime, first))
 }
 
 // claimFamilies claims a block of each family, or none. It does not try while one of the families is known to be full.
-func (s *searcher) claimFamilies(ctx context.Context, pool cluster.Pool, families []cluster.Family) error {
+func (c *claimer) claimFamilies(ctx context.Context, pool cluster.Pool, families []cluster.Family) error {
 	for _, f := range families {
-		if !s.searches.mayBegin(poolFamily{pool.Name, f}) {
-			return s.errNoBlock(pool, f)
+		if c.clock() < c.searches[poolFamily{pool.Name, f}].next {
+			return c.errNoBlock(pool, f)
 		}
 	}
 	var claimed []netip.Prefix
 	for _, f := range families {
-		cidr, err := s.claimAny(ctx, pool, f)
+		cidr, err := c.claimAny(ctx, pool, f)
 		if err != nil {
 			for _, other := range claimed {
-				s.warnings.note(s.blocks.release(pool.Name, other), "a block of one family could not be given back, although the other family has none")
+				c.warnings.record(c.blocks.release(pool.Name, other), "a block of one family could not be given back, although the other family has none")
 			}
 			return err
 		}
@@ -47,26 +67,34 @@ func (s *searcher) claimFamilies(ctx context.Context, pool cluster.Pool, familie
 	return nil
 }
 
-// claimAny claims a free block of the pool.
-func (s *searcher) claimAny(ctx context.Context, pool cluster.Pool, f cluster.Family) (netip.Prefix, error) {
+// claimAny claims a free block of the pool: after a few tries at random one that a list of the claimed blocks lacks.
+func (c *claimer) claimAny(ctx context.Context, pool cluster.Pool, f cluster.Family) (cidr netip.Prefix, err error) {
 	at := poolFamily{pool.Name, f}
-	cidr, err := s.claimRandom(ctx, pool, f)
-	if errors.Is(err, ErrNoBlock) && s.searches.mayList(at) {
-		cidr, err = s.claimListed(ctx, pool, f)
+	last := c.searches[at]
+	cidr, err = c.claimRandom(ctx, pool, f)
+	if errors.Is(err, ErrNoBlock) && last.mayList(c.clock()) {
+		cidr, last.others, err = c.claimListed(ctx, pool, f)
+		last.listed = c.clock()
 	}
 	switch {
 	case err == nil:
-		s.searches.forget(at)
+		delete(c.searches, at)
 	case errors.Is(err, ErrNoBlock):
-		s.searches.noteFailure(at)
-		err = s.errNoBlock(pool, f)
+		last.postpone(c.clock(), c.cfg.SearchTime, c.rng.Int64N)
+		c.searches[at] = last
+		err = c.errNoBlock(pool, f)
 	}
 	return cidr, err
 }
 
-// errNoBlock is [ErrNoBlock] with who owns the blocks of the pool, by the last list.
-func (s *searcher) errNoBlock(pool cluster.Pool, f cluster.Family) error {
-	total, others, own := pool.Blocks(f), s.searches.full[poolFamily{pool.Name, f}].others, s.blocks.count(pool, f)
+// errNoBlock is [ErrNoBlock] with the owners of the blocks of the pool, by the last list.
+func (c *claimer) errNoBlock(pool cluster.Pool, f cluster.Family) error {
+	total, others, own := pool.Blocks(f), c.searches[poolFamily{pool.Name, f}].others, uint64(0)
+	for _, b := range c.checkpoint.Blocks {
+		if b.State == blockOwned && isOf(pool, f, b.CIDR) {
+			own++
+		}
+	}
 	family := map[cluster.Family]string{cluster.IPv4: "IPv4", cluster.IPv6: "IPv6"}[f]
 	text, hint := fmt.Sprintf("%d of %d %s blocks are claimed by other nodes", others, total, family), hintNoBlock
 	if own > 0 {
@@ -86,147 +114,68 @@ func isOf(pool cluster.Pool, f cluster.Family, cidr netip.Prefix) bool {
 	return cluster.FamilyOf(cidr.Addr()) == f && pool.HasBlock(cidr)
 }
 
-// randomTries is how many blocks are tried at random before the names of a pool's blocks are listed.
-const randomTries = 3
-
 // claimRandom tries a few blocks at random.
-func (s *searcher) claimRandom(ctx context.Context, pool cluster.Pool, f cluster.Family) (netip.Prefix, error) {
+func (c *claimer) claimRandom(ctx context.Context, pool cluster.Pool, f cluster.Family) (netip.Prefix, error) {
 	blocks := pool.UsableBlocks(f)
 	for range randomTries {
-		cidr := blocks.At(s.rng.Uint64N(blocks.Len()))
-		if !s.checkpoint.claimable(cidr) {
+		cidr := blocks.At(c.rng.Uint64N(blocks.Len()))
+		if !c.checkpoint.claimable(cidr) {
 			continue
 		}
-		if err := s.claimer.claim(ctx, pool, cidr); !errors.Is(err, cluster.ErrExists) {
+		if err := c.claim(ctx, pool, cidr); !errors.Is(err, cluster.ErrExists) {
 			return cidr, err
 		}
 	}
 	return netip.Prefix{}, ErrNoBlock
 }
 
-// claimListed lists the claimed blocks and claims one of the others.
-func (s *searcher) claimListed(ctx context.Context, pool cluster.Pool, f cluster.Family) (netip.Prefix, error) {
+// claimListed lists the claimed blocks and claims one of the others. With [ErrNoBlock] it returns how many blocks other nodes have.
+func (c *claimer) claimListed(ctx context.Context, pool cluster.Pool, f cluster.Family) (none netip.Prefix, others uint64, err error) {
 	registered := map[cluster.NodeID]bool{} // spares removeOrphan a read for each block
-	for n, err := range s.nodes.All(ctx) {
+	for n, err := range c.backend.Nodes.All(ctx) {
 		if err != nil && !errors.Is(err, cluster.ErrUnreadable) {
-			return netip.Prefix{}, fmt.Errorf("list the nodes: %w", err)
+			return none, 0, fmt.Errorf("list the nodes: %w", err)
 		}
 		registered[n.ID] = true
 	}
-	claimed, others := map[netip.Prefix]bool{}, uint64(0)
-	for b, err := range s.store.All(ctx, cluster.BlockFilter{Pool: pool.Name}) {
-		if errors.Is(err, cluster.ErrUnreadable) {
-			continue // it is claimed: a create says so
-		}
+	claimed := map[netip.Prefix]bool{}
+	for b, err := range cluster.Readable(c.backend.Blocks.All(ctx, cluster.BlockFilter{Pool: pool.Name})) { // a create says if another is claimed
 		if err != nil {
-			return netip.Prefix{}, fmt.Errorf("list the blocks of pool %s: %w", pool.Name, err)
+			return none, 0, fmt.Errorf("list the blocks of pool %s: %w", pool.Name, err)
 		}
-		if free, err := s.claimer.removeOrphan(ctx, b, registered); err != nil {
-			return netip.Prefix{}, err
+		if free, err := c.removeOrphan(ctx, b, registered); err != nil {
+			return none, 0, err
 		} else if !free {
 			claimed[b.CIDR] = true
-			if b.Owner != s.checkpoint.Node && isOf(pool, f, b.CIDR) {
+			if b.Owner != c.checkpoint.Node && isOf(pool, f, b.CIDR) {
 				others++
 			}
 		}
 	}
 	blocks := pool.UsableBlocks(f)
-	for tries := 0; tries < claimTries; tries++ {
-		cidr, ok := s.pick(blocks, claimed)
+	for range claimTries {
+		cidr, ok := c.pick(blocks, claimed)
 		if !ok {
 			break
 		}
-		if err := s.claimer.claim(ctx, pool, cidr); !errors.Is(err, cluster.ErrExists) {
-			return cidr, err
+		if err := c.claim(ctx, pool, cidr); !errors.Is(err, cluster.ErrExists) {
+			return cidr, others, err
 		}
 		claimed[cidr] = true
 		others++
 	}
-	s.searches.noteList(poolFamily{pool.Name, f}, others)
-	return netip.Prefix{}, ErrNoBlock
+	return none, others, ErrNoBlock
 }
 
-// claimTries bounds how often this node tries again because another one was quicker.
-const claimTries = 64
-
-// maxScan bounds how many blocks of a pool are examined one after the other. In a larger pool claimRandom finds one.
-const maxScan = 1 << 16
-
-// pick returns a block that nobody has claimed, beginning at a random one.
-func (s *searcher) pick(blocks cluster.BlockList, claimed map[netip.Prefix]bool) (netip.Prefix, bool) {
+// pick returns a block that no node has claimed, beginning at a random one.
+func (c *claimer) pick(blocks cluster.BlockList, claimed map[netip.Prefix]bool) (netip.Prefix, bool) {
 	n := blocks.Len()
-	from := s.rng.Uint64N(n)
+	from := c.rng.Uint64N(n)
 	for i := range min(n, maxScan) {
 		cidr := blocks.At((from + i) % n)
-		if !claimed[cidr] && s.checkpoint.claimable(cidr) {
+		if !claimed[cidr] && c.checkpoint.claimable(cidr) {
 			return cidr, true
 		}
 	}
 	return netip.Prefix{}, false
-}
-
-// listTime is the time between two lists of the blocks of a pool that is full.
-const listTime = 10 * time.Minute
-
-// poolFamily is a family of a pool.
-type poolFamily struct {
-	pool   string
-	family cluster.Family
-}
-
-// searches knows which pools were full, and when to look for a free block again.
-type searches struct {
-	clock func() time.Duration
-	rng   *rand.Rand
-	first time.Duration // first pause
-	full  map[poolFamily]search
-}
-
-// search is the last search for a block of a pool and family that were full.
-type search struct {
-	next   time.Duration // when to look again
-	pause  time.Duration
-	listed time.Duration // when its blocks were listed last
-	others uint64        // how many of its blocks other nodes had then
-}
-
-// mayBegin reports whether it is time to look for a free block.
-func (s *searches) mayBegin(at poolFamily) bool { return s.clock() >= s.full[at].next }
-
-// mayList reports whether it is time to list the claimed blocks.
-func (s *searches) mayList(at poolFamily) bool {
-	one, ok := s.full[at]
-	return !ok || s.clock()-one.listed >= listTime
-}
-
-// noteList notes that a list had no free block, and how many blocks other nodes had.
-func (s *searches) noteList(at poolFamily, others uint64) {
-	one, ok := s.full[at]
-	if !ok {
-		one.pause = s.first
-	}
-	one.listed, one.others = s.clock(), others
-	s.full[at] = one
-}
-
-// noteFailure notes that no block was free, and makes the pause longer.
-func (s *searches) noteFailure(at poolFamily) {
-	one := s.full[at]
-	one.next = s.clock() + one.pause/2 + time.Duration(s.rng.Int64N(int64(one.pause)))
-	one.pause = min(2*one.pause, max(maxSearchTime, s.first))
-	s.full[at] = one
-}
-
-// forget forgets that a pool was full.
-func (s *searches) forget(at poolFamily) { delete(s.full, at) }
-
-// recentlyFull returns the pools that were full at the last search, if that is not long ago.
-func (s *searches) recentlyFull() map[poolFamily]bool {
-	full := map[poolFamily]bool{}
-	for at, one := range s.full {
-		if s.clock() < one.next+listTime {
-			full[at] = true
-		}
-	}
-	return full
 }

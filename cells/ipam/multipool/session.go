@@ -5,7 +5,6 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
-	"log/slog"
 	"slices"
 	"time"
 
@@ -15,12 +14,8 @@ import (
 
 // session is this agent's session in the store. When two agents have one key they contest it, and neither gives out addresses.
 type session struct {
-	cfg        Config
-	store      cluster.Sessions
-	checkpoint *checkpoint
-	addresses  addresses
-	history    *storeHistory
-	log        *slog.Logger
+	*common
+	history *storeHistory
 
 	connected bool            // the store has the node's record and this session, and the blocks were reconciled
 	current   cluster.Session // as it is in the store
@@ -34,14 +29,11 @@ var errReplaced = fault.New(fault.Unavailable, "another session has this node's 
 // reconnect makes the next round read the node's record and session and reconcile its blocks.
 func (s *session) reconnect() { s.connected = false }
 
-// reset forgets the session of an incarnation that is gone.
-func (s *session) reset() { s.connected, s.current, s.contested = false, cluster.Session{}, nil }
-
 // begin writes this agent's session, unless another agent has written one meanwhile. otherOwners lists the nodes that
 // the first session of a node names, see [cluster.Session].OtherOwners.
 func (s *session) begin(ctx context.Context, otherOwners func(context.Context) ([]string, error)) error {
 	ck := s.checkpoint
-	now, err := s.store.Get(ctx, ck.Node)
+	now, err := s.backend.Sessions.Get(ctx, ck.Node)
 	if err != nil && !errors.Is(err, cluster.ErrNotFound) {
 		return fmt.Errorf("read the session of node %s: %w", ck.Node, err)
 	}
@@ -65,7 +57,7 @@ func (s *session) begin(ctx context.Context, otherOwners func(context.Context) (
 	case !slices.Contains(ck.Sessions, now.ID) && len(ck.Sessions) > 0:
 		contested := now
 		contested.Contested = ck.Sessions[len(ck.Sessions)-1]
-		_, err := s.store.Put(ctx, contested)
+		_, err := s.backend.Sessions.Put(ctx, contested)
 		return errors.Join(s.contest(fmt.Sprintf("session %s has replaced its own", now.ID)), err)
 	}
 	return s.replace(ctx, now)
@@ -79,7 +71,7 @@ func (s *session) replace(ctx context.Context, now cluster.Session) error {
 	takesOver := another || before && ck.rebooted
 	if !slices.Contains(ck.Sessions, s.proposed) || s.proposed == s.current.ID {
 		s.proposed = rand.Text()
-		ck.addSession(s.proposed)
+		ck.Sessions = appendLast(ck.Sessions, s.proposed, maxSessions)
 	}
 	next := cluster.Session{
 		Node: ck.Node, ID: s.proposed, Boot: ck.boot, Contact: time.Now().UTC(),
@@ -88,7 +80,7 @@ func (s *session) replace(ctx context.Context, now cluster.Session) error {
 	if err := ck.save(); err != nil {
 		return err
 	}
-	written, err := s.store.Put(ctx, next)
+	written, err := s.backend.Sessions.Put(ctx, next)
 	if err != nil {
 		return fmt.Errorf("begin the session of node %s: %w", ck.Node, err)
 	}
@@ -112,7 +104,7 @@ func (s *session) awaitContest(ctx context.Context, written cluster.Session) (no
 		case <-ctx.Done():
 			return now, ctx.Err()
 		}
-		now, err = s.store.Get(ctx, written.Node)
+		now, err = s.backend.Sessions.Get(ctx, written.Node)
 		switch {
 		case err != nil:
 			return now, fmt.Errorf("read the session of node %s: %w", written.Node, err)
@@ -159,27 +151,17 @@ func (s *session) reportOtherOwners(ctx context.Context, owners []string) error 
 	if slices.Equal(owners, s.current.OtherOwners) {
 		return nil
 	}
-	next := s.current
-	next.OtherOwners = owners
-	if err := s.put(ctx, next); err != nil {
+	if err := s.update(ctx, func(next *cluster.Session) { next.OtherOwners = owners }); err != nil {
 		return fmt.Errorf("report the conflicts of node %s: %w", s.checkpoint.Node, err)
 	}
 	return nil
 }
 
-// recordWritten records that the node has written its claims in the recovery.
-func (s *session) recordWritten(ctx context.Context, recovery string) error {
+func (s *session) update(ctx context.Context, change func(next *cluster.Session)) error {
 	next := s.current
-	next.Recovery, next.Contact = recovery, time.Now().UTC()
-	if err := s.put(ctx, next); err != nil {
-		return fmt.Errorf("record that node %s has written its blocks: %w", s.checkpoint.Node, err)
-	}
-	return nil
-}
-
-func (s *session) put(ctx context.Context, next cluster.Session) error {
+	change(&next)
 	next.Writes = max(next.Writes, s.checkpoint.Writes) + 1
-	next, err := s.store.Put(ctx, next)
+	next, err := s.backend.Sessions.Put(ctx, next)
 	if err != nil {
 		s.reconnect()
 		return err
@@ -191,7 +173,7 @@ func (s *session) put(ctx context.Context, next cluster.Session) error {
 
 // verify reads the session again after a claim.
 func (s *session) verify(ctx context.Context) error {
-	now, err := s.store.Get(ctx, s.checkpoint.Node)
+	now, err := s.backend.Sessions.Get(ctx, s.checkpoint.Node)
 	if err != nil || now.ID != s.current.ID {
 		s.reconnect()
 		return errors.Join(err, errReplaced)

@@ -17,10 +17,10 @@ import (
 func newSession(t *testing.T, store cluster.Sessions, id cluster.NodeID, boot string) *session {
 	a, cfg := allocator.New(nil), DefaultConfig()
 	cfg.ContestTime = time.Millisecond
-	return &session{
-		cfg: cfg, store: store, addresses: addresses{a.Pools(), a, 0}, log: slog.New(slog.DiscardHandler),
+	return &session{common: &common{
+		cfg: cfg, backend: cluster.Backend{Sessions: store}, addresses: addresses{a.Pools(), a, 0}, log: slog.New(slog.DiscardHandler),
 		checkpoint: &checkpoint{checkpointFields: checkpointFields{Node: id}, dir: t.TempDir(), boot: boot},
-	}
+	}}
 }
 
 func noOtherOwners(context.Context) ([]string, error) { return nil, nil }

@@ -2,13 +2,17 @@ package multipool
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"net/netip"
 	"slices"
+	"sync/atomic"
 
 	v1 "porin.dev/porin/api/v1"
 	"porin.dev/porin/cells/capacity"
 	"porin.dev/porin/cells/cluster"
+	"porin.dev/porin/cells/supervisor"
+	"porin.dev/porin/internal/watchable"
 )
 
 // Status is what the node holds, as of the end of the last round. It is a value.
@@ -36,23 +40,11 @@ type BlockStatus struct {
 	OtherOwner string // of a conflict: the node that owns the block
 }
 
-// Status returns what the node holds. It does not block.
-func (c *Controller) Status() Status { return *c.status.Load() }
-
-// publish updates the status.
-func (c *Controller) publish() {
-	s := Status{
-		Node: c.checkpoint.Node, Connected: c.session.connected, Contested: c.session.contested, Recovery: c.history.info.Recovery,
-		Written: c.session.current.HasWritten(c.history.info), RecoveryRequested: c.checkpoint.RecoveryRequested,
-		noPool: c.blocked == nil && c.session.connected && len(c.pools.byName) == 0, blocked: c.blocked, full: c.searcher.searches.recentlyFull(),
-	}
-	for _, b := range c.checkpoint.Blocks {
-		s.Blocks = append(s.Blocks, BlockStatus{b.CIDR.String(), b.Pool, b.Claim, string(b.State), b.OtherOwner})
-	}
-	slices.SortFunc(s.Blocks, func(a, b BlockStatus) int { return slices.Compare([]byte(a.CIDR), []byte(b.CIDR)) })
-	c.status.Store(&s)
-	c.publishOwned()
-	c.meters.publish(s)
+// published is what the rounds tell others, who read it at any time.
+type published struct {
+	status atomic.Pointer[Status]
+	owned  watchable.Value[owned]
+	meters *meters
 }
 
 // owned are the blocks that other nodes are told of.
@@ -61,37 +53,53 @@ type owned struct {
 	blocks []netip.Prefix
 }
 
-// Blocks returns the ID of this node, without a key until the store knows it, and the blocks of which addresses may be in use here, and
-// a channel that is closed when either changes.
+func newPublished() *published {
+	p := &published{meters: newMeters()}
+	p.status.Store(&Status{})
+	return p
+}
+
+// Status returns what the node holds. It does not block.
+func (c *Controller) Status() Status { return *c.published.status.Load() }
+
+// Blocks returns the ID of this node, without a key until the store knows it, and the blocks of which addresses may be
+// in use here, and a channel that is closed when either changes.
 func (c *Controller) Blocks() (cluster.NodeID, []netip.Prefix, <-chan struct{}) {
-	o, changed := c.owned.Get()
+	o, changed := c.published.owned.Get()
 	return o.node, o.blocks, changed
 }
 
-// publishOwned leaves out a node whose key another machine has, too: each would tell of its own blocks.
-func (c *Controller) publishOwned() {
+// publish updates what others read.
+func (r *rounds) publish() {
+	s, ck := Status{
+		Node: r.checkpoint.Node, Connected: r.session.connected, Contested: r.session.contested, Recovery: r.history.info.Recovery,
+		Written: r.session.current.HasWritten(r.history.info), RecoveryRequested: r.checkpoint.RecoveryRequested,
+		noPool: r.blocked == nil && r.session.connected && len(r.pools.byName) == 0, blocked: r.blocked, full: map[poolFamily]bool{},
+	}, r.checkpoint
+	for at, search := range r.claimer.searches {
+		s.full[at] = search.recent(r.clock())
+	}
 	var now owned
-	if c.session.connected && c.session.contested == nil {
-		now.node = c.checkpoint.Node
-		for _, b := range c.checkpoint.Blocks {
-			if b.State == blockOwned || b.State == blockReclaiming {
-				now.blocks = append(now.blocks, b.CIDR)
-			}
+	for _, b := range ck.Blocks {
+		s.Blocks = append(s.Blocks, BlockStatus{b.CIDR.String(), b.Pool, b.Claim, string(b.State), b.OtherOwner})
+		if b.State == blockOwned || b.State == blockReclaiming {
+			now.blocks = append(now.blocks, b.CIDR)
 		}
 	}
-	if was, _ := c.owned.Get(); was.node != now.node || !slices.Equal(was.blocks, now.blocks) {
-		c.owned.Set(now)
+	slices.SortFunc(s.Blocks, func(a, b BlockStatus) int { return cmp.Compare(a.CIDR, b.CIDR) })
+	r.published.status.Store(&s)
+	r.published.meters.publish(s)
+	if now.node = ck.Node; !s.Connected || s.Contested != nil { // each machine with the key would tell of its own blocks
+		now = owned{}
+	}
+	if was, _ := r.published.owned.Get(); was.node != now.node || !slices.Equal(was.blocks, now.blocks) {
+		r.published.owned.Set(now)
 	}
 }
 
-// reporter is the cell's part of GET /v1/status. It does not ask the store.
-type reporter struct{ controller *Controller }
-
-func newReporter(c *Controller) reporter { return reporter{c} }
-
-// Report implements server.StatusReporter.
-func (r reporter) Report(status *v1.Status) {
-	s := r.controller.Status()
+// Report implements server.StatusReporter. It does not ask the store.
+func (c *Controller) Report(status *v1.Status) {
+	s := c.Status()
 	if s.Recovery != nil {
 		status.Recovery = &v1.RecoveryStatus{UnderWay: true, Began: s.Recovery.Began, Reason: s.Recovery.Reason, Unwritten: !s.Written}
 	}
@@ -112,13 +120,28 @@ func (r reporter) Report(status *v1.Status) {
 	}
 }
 
-// source says in porin status what the node lacks for the next ADD. The CNI verb STATUS does not fail for that.
-type source struct{ controller *Controller }
+// Condition implements supervisor.HealthReporter. A store that does not answer is the store's to report.
+func (c *Controller) Condition() supervisor.Condition {
+	s, reason := c.Status(), ""
+	refused := c.waiters.refusal()
+	switch {
+	case refused != nil:
+		reason = "no address is given out: " + refused.Error()
+	case s.Contested != nil:
+		reason = s.Contested.Error()
+	case errors.Is(s.blocked, ErrNodeDeleted):
+		reason = "no address is given out: " + s.blocked.Error()
+	case s.noPool:
+		reason = "no address is given out: there is no pool; create one with porin pool create"
+	default:
+		return supervisor.Condition{Cell: "multipool", State: supervisor.OK}
+	}
+	return supervisor.Condition{Cell: "multipool", State: supervisor.Degraded, Reason: reason}
+}
 
-// Resources implements [capacity.Source]. The allocator counts the addresses of the node's blocks; source says that the
-// node claims more when they are used up, unless it knows that it cannot.
-func (s source) Resources() []capacity.Resource {
-	c := s.controller
+// Resources implements [capacity.Source], for porin status; the CNI verb STATUS does not fail for what it says. The
+// allocator counts the addresses of the node's blocks. The node claims more when they are used up, unless it knows that it cannot.
+func (c *Controller) Resources() []capacity.Resource {
 	status := c.Status()
 	list := []capacity.Resource{{Name: "node-key", Err: status.Contested, Finding: findingNodeContested}}
 	for _, pool := range c.addresses.allocator.Usage().Pools {

@@ -30,32 +30,29 @@ func (w *waiter) wants(f cluster.Family) bool {
 
 // waiters are the calls that wait for the next round. It is safe for concurrent use.
 type waiters struct {
-	kick func() // makes a round begin soon
+	kicked chan struct{} // holds a token while there may be something to do
 
 	mu      sync.Mutex // guards the fields below
 	list    []*waiter
 	refused error // why no round will answer; nil: it will
 }
 
-func (w *waiters) add(one *waiter) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if w.refused != nil {
-		one.done <- w.refused
-		return
+func newWaiters() *waiters { return &waiters{kicked: make(chan struct{}, 1)} }
+
+// kick makes a round begin soon.
+func (w *waiters) kick() {
+	select {
+	case w.kicked <- struct{}{}:
+	default:
 	}
-	w.list = append(w.list, one)
 }
 
 // refuse answers all waiters with the error, now and later.
 func (w *waiters) refuse(err error) {
 	w.mu.Lock()
-	defer w.mu.Unlock()
 	w.refused = err
-	for _, one := range w.list {
-		one.done <- err
-	}
-	w.list = nil
+	w.mu.Unlock()
+	w.answer(err, w.all()...)
 }
 
 // refusal returns the error of refuse, or nil.
@@ -77,13 +74,15 @@ func (w *waiters) remove(one *waiter) {
 	w.list = slices.DeleteFunc(w.list, func(other *waiter) bool { return other == one })
 }
 
-// answer ends a wait. When another node changed a record first, that is no conflict for the waiter: the next round may succeed.
-func (w *waiters) answer(one *waiter, err error) {
-	w.remove(one)
+// answer ends waits. When another node changed a record first, that is no conflict for the waiter: the next round may succeed.
+func (w *waiters) answer(err error, waiting ...*waiter) {
 	if errors.Is(err, cluster.ErrConflict) || errors.Is(err, cluster.ErrExists) {
 		err = fault.Wrap(fault.Unavailable, err)
 	}
-	one.done <- err
+	for _, one := range waiting {
+		w.remove(one)
+		one.done <- err
+	}
 }
 
 // patience bounds how long a call waits for a store that does not answer.
@@ -95,8 +94,14 @@ var errNoAnswer = fault.New(fault.Unavailable, "the cluster's store did not answ
 // await makes a round begin, and returns its answer.
 func (w *waiters) await(ctx context.Context, one *waiter, patience time.Duration) error {
 	one.done = make(chan error, 1)
-	w.add(one)
+	w.mu.Lock()
+	refused := w.refused
+	w.list = append(w.list, one)
+	w.mu.Unlock()
 	defer w.remove(one)
+	if refused != nil {
+		return refused
+	}
 	w.kick()
 	ctx, cancel := context.WithTimeoutCause(ctx, patience, fault.WithHint(fmt.Errorf("%w: %s", errNoAnswer, patience), hintStore))
 	defer cancel()
