@@ -60,7 +60,7 @@ func (a addresses) endpoints() (n int) {
 	return n
 }
 
-// free counts the free addresses of a pool and family, without those of the block but.
+// free counts the free addresses of a pool and family, without the block but.
 func (a addresses) free(pool string, f cluster.Family, but netip.Prefix) (n int64) {
 	for _, b := range a.Blocks(pool) {
 		if cluster.FamilyOf(b.Prefix.Addr()) == f && b.Prefix != but && !b.Drained {

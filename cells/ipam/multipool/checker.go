@@ -94,18 +94,29 @@ func (c *Checker) Examine(ctx context.Context, only string) (findings []doctor.F
 func (c *Checker) compare(ctx context.Context) (findings []doctor.Finding, err error) {
 	ctx, cancel := context.WithTimeout(ctx, examineTime)
 	defer cancel()
-	if err := c.answers(ctx); err != nil {
+	answer, cancel := context.WithTimeout(ctx, answerTime)
+	defer cancel()
+	if _, _, err := c.backend.Info.Get(answer); err != nil {
 		return nil, err
 	}
 	before := c.controller.Status()
-	blocks, unreadable, err := c.blocks(ctx)
-	if err != nil {
-		return nil, err
+	var blocks []cluster.Block
+	nodes := map[cluster.NodeID]int{} // blocks by owner
+	for b, err := range c.backend.Blocks.All(ctx, cluster.BlockFilter{}) {
+		switch {
+		case err != nil && (ctx.Err() != nil || errors.Is(err, cluster.ErrUnavailable)):
+			return nil, err
+		case err != nil:
+			findings = append(findings, doctor.Finding{Kind: findingBlockUnreadable, Subject: "a block", Detail: err.Error()})
+		case !b.Deleting:
+			blocks = append(blocks, b)
+			nodes[b.Owner]++
+		}
 	}
 	pools := map[string]cluster.Pool{}
 	for p, err := range c.backend.Pools.All(ctx) {
 		if errors.Is(err, cluster.ErrUnreadable) {
-			unreadable = append(unreadable, doctor.Finding{Kind: findingPoolUnreadable, Subject: "pool " + p.Name, Detail: err.Error()})
+			findings = append(findings, doctor.Finding{Kind: findingPoolUnreadable, Subject: "pool " + p.Name, Detail: err.Error()})
 			err, p.UID = nil, ""
 		}
 		if err != nil {
@@ -118,46 +129,10 @@ func (c *Checker) compare(ctx context.Context) (findings []doctor.Finding, err e
 		return nil, err
 	}
 	after := c.controller.Status()
-	nodes, own := map[cluster.NodeID]bool{}, 0
-	for _, b := range blocks {
-		nodes[b.Owner] = true
-		if b.Owner == after.Node {
-			own++
-		}
-	}
 	c.nodes = len(nodes)
-	c.compared = []doctor.Compared{{What: "blocks of the cluster", Count: len(blocks)}, {What: "of them this node's", Count: own}}
-	findings = append(unreadable, overlaps(blocks)...)
-	findings = append(findings, withoutPool(blocks, pools)...)
-	findings = append(findings, orphans...)
-	findings = append(findings, c.unknown(blocks, before, after)...)
-	return append(findings, c.missing(blocks, before, after)...), nil
+	c.compared = []doctor.Compared{{What: "blocks of the cluster", Count: len(blocks)}, {What: "of them this node's", Count: nodes[after.Node]}}
+	return slices.Concat(findings, overlaps(blocks), withoutPool(blocks, pools), orphans, c.ofNode(blocks, before, after)), nil
 }
-
-// answers returns an error when the store does not answer in time.
-func (c *Checker) answers(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, answerTime)
-	defer cancel()
-	_, _, err := c.backend.Info.Get(ctx)
-	return err
-}
-
-// blocks lists the cluster's blocks.
-func (c *Checker) blocks(ctx context.Context) (blocks []cluster.Block, unreadable []doctor.Finding, err error) {
-	for b, err := range c.backend.Blocks.All(ctx, cluster.BlockFilter{}) {
-		switch {
-		case err != nil && ctx.Err() != nil, err != nil && isUnavailable(err):
-			return nil, nil, err
-		case err != nil:
-			unreadable = append(unreadable, doctor.Finding{Kind: findingBlockUnreadable, Subject: "a block", Detail: err.Error()})
-		case !b.Deleting:
-			blocks = append(blocks, b)
-		}
-	}
-	return blocks, unreadable, nil
-}
-
-func isUnavailable(err error) bool { return errors.Is(err, cluster.ErrUnavailable) }
 
 func subjectOf(b cluster.Block) string { return fmt.Sprintf("%s of pool %s", b.CIDR, b.Pool) }
 
@@ -219,40 +194,30 @@ func (c *Checker) orphans(ctx context.Context, blocks []cluster.Block) (findings
 	return findings, nil
 }
 
-// unknown finds blocks in this node's name that it knew neither before nor after the list.
-func (c *Checker) unknown(blocks []cluster.Block, before, after Status) (findings []doctor.Finding) {
-	if !after.Connected {
-		return nil
-	}
-	known := map[string]bool{}
-	for _, b := range append(before.Blocks, after.Blocks...) {
+// ofNode finds blocks in this node's name that it knew neither before nor after the list, and blocks that it has owned
+// all the time and that the list lacks.
+func (c *Checker) ofNode(blocks []cluster.Block, before, after Status) (findings []doctor.Finding) {
+	known, owned, listed := map[string]bool{}, map[string]bool{}, map[string]bool{}
+	for _, b := range slices.Concat(before.Blocks, after.Blocks) {
 		known[b.Claim] = true
 	}
+	for _, b := range before.Blocks {
+		owned[b.Claim] = b.State == string(blockOwned)
+	}
 	for _, b := range blocks {
-		if b.Owner == after.Node && !known[b.Claim] {
+		listed[b.Claim] = true
+		if after.Connected && b.Owner == after.Node && !known[b.Claim] {
 			findings = append(findings, doctor.Finding{
 				Kind: findingBlockUnknown, Subject: subjectOf(b) + ", claim " + b.Claim, Detail: "the node does not know the claim",
 				Repair: c.controller.Reconcile,
 			})
 		}
 	}
-	return findings
-}
-
-// missing finds blocks that the node has owned all the time and that the store does not have.
-func (c *Checker) missing(blocks []cluster.Block, before, after Status) (findings []doctor.Finding) {
-	there := map[string]bool{}
-	for _, b := range blocks {
-		there[b.Claim] = true
-	}
-	owned := map[string]bool{}
-	for _, b := range before.Blocks {
-		owned[b.Claim] = b.State == string(blockOwned)
-	}
 	for _, b := range after.Blocks {
-		if owned[b.Claim] && b.State == string(blockOwned) && !there[b.Claim] {
+		if owned[b.Claim] && b.State == string(blockOwned) && !listed[b.Claim] {
 			findings = append(findings, doctor.Finding{
-				Kind: findingBlockMissing, Subject: fmt.Sprintf("%s of pool %s", b.CIDR, b.Pool), Detail: "claim " + b.Claim, Repair: c.controller.Reconcile,
+				Kind: findingBlockMissing, Subject: fmt.Sprintf("%s of pool %s", b.CIDR, b.Pool), Detail: "claim " + b.Claim,
+				Repair: c.controller.Reconcile,
 			})
 		}
 	}

@@ -11,8 +11,8 @@ import (
 	"porin.dev/porin/internal/fault"
 )
 
-// claimer claims the blocks that this node needs: those that allocations wait for, and some of the default pool in advance.
-// It finds free blocks, and deletes the claims of nodes that are gone.
+// claimer finds and claims blocks for waiting allocations, and some of the default pool in advance. It deletes the claims of
+// nodes that are gone.
 type claimer struct {
 	*common
 	pools      *knownPools

@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"porin.dev/porin/cells/cluster"
-	"porin.dev/porin/cells/ipam/allocator"
 )
 
 // releaser gives back blocks that nothing uses, and deletes in the store what was released.
@@ -18,24 +17,18 @@ type releaser struct {
 	pools  *knownPools
 	blocks *ownBlocks
 
-	idle    map[netip.Prefix]time.Duration // since when nothing of an own block has been in use
-	resting bool                           // only the quarantine of its addresses keeps a block
+	idle map[netip.Prefix]time.Duration // since when nothing of an own block has been in use
 }
 
 // giveBackIdle gives back blocks of which nothing has been in use for a while and that the node does not need.
 func (r *releaser) giveBackIdle(ctx context.Context) error {
 	var errs []error
 	now, idle := r.clock(), map[netip.Prefix]time.Duration{}
-	r.resting = false
 	for _, b := range slices.Clone(r.checkpoint.Blocks) {
 		if b.State != blockOwned && !b.State.notOwned() {
 			continue
 		}
 		if r.blocks.used(b) || b.State == blockOwned && r.needs(b) {
-			// The end of a quarantine is no event, so the next round comes soon.
-			r.resting = r.resting || slices.ContainsFunc(r.addresses.Blocks(b.Pool), func(u allocator.Block) bool {
-				return u.Prefix == b.CIDR && u.Used == 0 && u.Resting > 0
-			})
 			continue
 		}
 		since, ok := r.idle[b.CIDR]
@@ -109,21 +102,4 @@ func (r *releaser) deleteEarlierClaim(ctx context.Context, b ownBlock) error {
 		return nil
 	}
 	return err
-}
-
-// untilNext returns the time until the next block may be given back or deleted in the store, at most the given one.
-func (r *releaser) untilNext(most time.Duration) time.Duration {
-	now := r.clock()
-	for _, since := range r.idle {
-		most = min(most, max(since+r.cfg.IdleTime-now, r.cfg.IdleTime/10))
-	}
-	if r.resting {
-		most = min(most, r.cfg.Interval/10)
-	}
-	for _, b := range r.checkpoint.Blocks {
-		if b.State == blockReleased && b.nextDeletion > 0 {
-			most = min(most, max(b.nextDeletion-now, 0))
-		}
-	}
-	return most
 }

@@ -55,14 +55,6 @@ func (k *kubernetesNode) createdAgain() bool {
 // gone reports whether the Node was deleted, or created again since the node last registered. Others may have deleted the node's records since then.
 func (k *kubernetesNode) gone() bool { return k.deleted || k.createdAgain() }
 
-// claimable returns why the node claims nothing, as far as the Node says.
-func (k *kubernetesNode) claimable() error {
-	if k.deleted {
-		return ErrNodeDeleted
-	}
-	return nil
-}
-
 // await reads the Node until it is known, at most until the timeout.
 func (k *kubernetesNode) await(ctx context.Context, timeout <-chan time.Time) {
 	for k.read(); k.source != nil && k.uid == ""; k.read() {

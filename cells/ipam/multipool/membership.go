@@ -25,10 +25,16 @@ type membership struct {
 }
 
 // connect makes sure that the store knows this node, that this agent is the node's only one, and that the node's blocks
-// agree with the store. Nothing is claimed before.
+// agree with the store. Nothing is claimed before. It does so again when the store was rolled back, or a recovery has begun or ended.
 func (m *membership) connect(ctx context.Context) error {
 	if m.session.connected {
-		return m.session.contested
+		if m.session.contested != nil {
+			return m.session.contested
+		}
+		if changed, err := m.history.check(ctx); !changed {
+			return err
+		}
+		m.session.reconnect()
 	}
 	if m.checkpoint.isAnotherMachine(m.checkpoint.Machine) {
 		return m.startAsNewMachine()
@@ -52,16 +58,6 @@ func (m *membership) connect(ctx context.Context) error {
 	m.checkpoint.changed = m.checkpoint.changed || m.checkpoint.rebooted
 	m.session.connected, m.checkpoint.rebooted = true, false
 	return nil
-}
-
-// checkStore connects again when the store was rolled back, or a recovery has begun or ended.
-func (m *membership) checkStore(ctx context.Context) error {
-	changed, err := m.history.check(ctx)
-	if changed {
-		m.session.reconnect()
-		return m.connect(ctx)
-	}
-	return err
 }
 
 // readNode returns the node's record, or nil when the store has none. Its error says why this agent cannot continue as that node.
@@ -96,8 +92,10 @@ func (m *membership) nodeMissing(ctx context.Context) error {
 	switch {
 	case slices.Contains(info.Removed, ck.Node.Key):
 		return m.startNewIncarnation("an administrator has deleted the node")
+	case !ck.Registered && m.kubernetes.deleted:
+		return ErrNodeDeleted
 	case !ck.Registered:
-		return m.kubernetes.claimable()
+		return nil
 	case m.kubernetes.createdAgain():
 		return m.startNewIncarnation("its Kubernetes Node was created again, and the node's record is gone")
 	}

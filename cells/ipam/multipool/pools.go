@@ -148,7 +148,7 @@ func (c *poolCreator) create(ctx context.Context) {
 	}
 }
 
-// createDefault creates the pool of the configuration, once: one that an administrator has deleted stays deleted.
+// createDefault creates the pool of the configuration, once: it stays deleted if an administrator has deleted it.
 func (c *poolCreator) createDefault(ctx context.Context) error {
 	prefixes, err := c.cfg.defaultPrefixes()
 	if p, ok := c.pools.byName[DefaultPool]; ok && p.State != cluster.PoolPending || !c.pools.complete || len(prefixes) == 0 || err != nil {

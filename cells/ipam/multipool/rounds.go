@@ -184,7 +184,7 @@ func (r *rounds) wait(ctx context.Context, events <-chan event) bool {
 	if !r.session.connected && !r.kubernetes.deleted {
 		next = min(next, r.cfg.SearchTime/2+time.Duration(r.rng.Int64N(int64(r.cfg.SearchTime))))
 	}
-	timer := time.NewTimer(max(r.releaser.untilNext(next), time.Millisecond))
+	timer := time.NewTimer(next)
 	defer timer.Stop()
 	for {
 		select {
@@ -260,9 +260,6 @@ func (r *rounds) reconcile(ctx context.Context) error {
 	if err := r.membership.connect(ctx); err != nil {
 		return err
 	}
-	if err := r.membership.checkStore(ctx); err != nil {
-		return err
-	}
 	if err := r.pools.read(ctx, r.backend.Pools); err != nil {
 		return err
 	}
@@ -280,7 +277,10 @@ func (r *rounds) reconcile(ctx context.Context) error {
 	if err := r.membership.joinRecovery(ctx); err != nil {
 		return err
 	}
-	return r.kubernetes.claimable()
+	if r.kubernetes.deleted {
+		return ErrNodeDeleted
+	}
+	return nil
 }
 
 // claimAndGiveBack claims what the waiters need, and gives back what the node does not need.

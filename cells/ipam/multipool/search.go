@@ -46,34 +46,28 @@ func (s *search) postpone(now, first time.Duration, random func(int64) int64) {
 	s.pause = min(2*s.pause, max(maxSearchTime, first))
 }
 
-// claimFamilies claims a block of each family, or none. It does not try while one of the families is known to be full.
+// claimFamilies claims a block of each family. It does not try while one of the families is known to be full.
 func (c *claimer) claimFamilies(ctx context.Context, pool cluster.Pool, families []cluster.Family) error {
 	for _, f := range families {
 		if c.clock() < c.searches[poolFamily{pool.Name, f}].next {
 			return c.errNoBlock(pool, f)
 		}
 	}
-	var claimed []netip.Prefix
 	for _, f := range families {
-		cidr, err := c.claimAny(ctx, pool, f)
-		if err != nil {
-			for _, other := range claimed {
-				c.warnings.record(c.blocks.release(pool.Name, other), "a block of one family could not be given back, although the other family has none")
-			}
+		if err := c.claimAny(ctx, pool, f); err != nil {
 			return err
 		}
-		claimed = append(claimed, cidr)
 	}
 	return nil
 }
 
-// claimAny claims a free block of the pool: after a few tries at random one that a list of the claimed blocks lacks.
-func (c *claimer) claimAny(ctx context.Context, pool cluster.Pool, f cluster.Family) (cidr netip.Prefix, err error) {
+// claimAny claims a free block of the pool: it tries a few at random, and then lists the claimed blocks.
+func (c *claimer) claimAny(ctx context.Context, pool cluster.Pool, f cluster.Family) error {
 	at := poolFamily{pool.Name, f}
 	last := c.searches[at]
-	cidr, err = c.claimRandom(ctx, pool, f)
+	err := c.claimRandom(ctx, pool, f)
 	if errors.Is(err, ErrNoBlock) && last.mayList(c.clock()) {
-		cidr, last.others, err = c.claimListed(ctx, pool, f)
+		last.others, err = c.claimListed(ctx, pool, f)
 		last.listed = c.clock()
 	}
 	switch {
@@ -84,7 +78,7 @@ func (c *claimer) claimAny(ctx context.Context, pool cluster.Pool, f cluster.Fam
 		c.searches[at] = last
 		err = c.errNoBlock(pool, f)
 	}
-	return cidr, err
+	return err
 }
 
 // errNoBlock is [ErrNoBlock] with the owners of the blocks of the pool, by the last list.
@@ -115,7 +109,7 @@ func isOf(pool cluster.Pool, f cluster.Family, cidr netip.Prefix) bool {
 }
 
 // claimRandom tries a few blocks at random.
-func (c *claimer) claimRandom(ctx context.Context, pool cluster.Pool, f cluster.Family) (netip.Prefix, error) {
+func (c *claimer) claimRandom(ctx context.Context, pool cluster.Pool, f cluster.Family) error {
 	blocks := pool.UsableBlocks(f)
 	for range randomTries {
 		cidr := blocks.At(c.rng.Uint64N(blocks.Len()))
@@ -123,28 +117,28 @@ func (c *claimer) claimRandom(ctx context.Context, pool cluster.Pool, f cluster.
 			continue
 		}
 		if err := c.claim(ctx, pool, cidr); !errors.Is(err, cluster.ErrExists) {
-			return cidr, err
+			return err
 		}
 	}
-	return netip.Prefix{}, ErrNoBlock
+	return ErrNoBlock
 }
 
-// claimListed lists the claimed blocks and claims one of the others. With [ErrNoBlock] it returns how many blocks other nodes have.
-func (c *claimer) claimListed(ctx context.Context, pool cluster.Pool, f cluster.Family) (none netip.Prefix, others uint64, err error) {
+// claimListed lists the claimed blocks and claims one of the others. It returns how many blocks other nodes have.
+func (c *claimer) claimListed(ctx context.Context, pool cluster.Pool, f cluster.Family) (others uint64, err error) {
 	registered := map[cluster.NodeID]bool{} // spares removeOrphan a read for each block
 	for n, err := range c.backend.Nodes.All(ctx) {
 		if err != nil && !errors.Is(err, cluster.ErrUnreadable) {
-			return none, 0, fmt.Errorf("list the nodes: %w", err)
+			return 0, fmt.Errorf("list the nodes: %w", err)
 		}
 		registered[n.ID] = true
 	}
 	claimed := map[netip.Prefix]bool{}
 	for b, err := range cluster.Readable(c.backend.Blocks.All(ctx, cluster.BlockFilter{Pool: pool.Name})) { // a create says if another is claimed
 		if err != nil {
-			return none, 0, fmt.Errorf("list the blocks of pool %s: %w", pool.Name, err)
+			return 0, fmt.Errorf("list the blocks of pool %s: %w", pool.Name, err)
 		}
 		if free, err := c.removeOrphan(ctx, b, registered); err != nil {
-			return none, 0, err
+			return 0, err
 		} else if !free {
 			claimed[b.CIDR] = true
 			if b.Owner != c.checkpoint.Node && isOf(pool, f, b.CIDR) {
@@ -159,12 +153,12 @@ func (c *claimer) claimListed(ctx context.Context, pool cluster.Pool, f cluster.
 			break
 		}
 		if err := c.claim(ctx, pool, cidr); !errors.Is(err, cluster.ErrExists) {
-			return cidr, others, err
+			return others, err
 		}
 		claimed[cidr] = true
 		others++
 	}
-	return none, others, ErrNoBlock
+	return others, ErrNoBlock
 }
 
 // pick returns a block that no node has claimed, beginning at a random one.
