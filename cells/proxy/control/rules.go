@@ -55,6 +55,16 @@ func (s *Server) startFromFile() {
 	s.log.Info("no agent is there: goes on with the layer 7 rules that were in force last", "sets", len(rules.Rules))
 }
 
+// rulesOfFile returns the rules that were in force last, or none.
+func (s *Server) rulesOfFile() snapshot {
+	rules, err := s.file.read()
+	if err != nil {
+		s.log.Warn("the layer 7 rules that were in force last cannot be read: what needs them is denied until the agent has written its policies", "error", err)
+		return snapshot{}
+	}
+	return rules
+}
+
 // saveRules writes the file for a start without the agent.
 func (s *Server) saveRules(rules snapshot) {
 	if err := s.file.write(rules); err != nil {
@@ -91,6 +101,12 @@ func (s *Server) apply(ctx context.Context, rules snapshot) (rejectedRules, erro
 	s.mu.Lock()
 	before, stopping := s.rules, s.stopping
 	s.mu.Unlock()
+	if rules.Partial && before.Rules == nil {
+		before = s.rulesOfFile() // until the agent has written its policies, rows have the numbers of these rules
+		kept, _ := before.decode()
+		maps.Copy(kept, all)
+		all = kept
+	}
 	for number, one := range all {
 		if err := s.proxy.Supports(one); err != nil {
 			rejected[number] = err.Error()

@@ -2,10 +2,13 @@ package control
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
+	"sync"
 	"testing"
 	"time"
 
@@ -38,9 +41,14 @@ func (noMaps) Open() error { return nil }
 // newServer returns a proxy without rules, which touches nothing in the kernel, and what is closed when another one has taken over.
 func newServer(t *testing.T, dir string) (s *Server, replaced chan struct{}) {
 	t.Helper()
+	return newServerWith(t, dir, noListener{})
+}
+
+func newServerWith(t *testing.T, dir string, listener proxy.Listener) (s *Server, replaced chan struct{}) {
+	t.Helper()
 	log := slog.New(slog.DiscardHandler)
 	cfg := ServerConfig{Socket: filepath.Join(dir, "s"), StateDir: dir}
-	p := proxy.New(redirect.New(redirect.Config{BPFRoot: dir}, nil, log), noListener{}, log)
+	p := proxy.New(redirect.New(redirect.Config{BPFRoot: dir}, nil, log), listener, log)
 	replaced = make(chan struct{})
 	s, err := NewServer(cfg, p, noMaps{}, NewLearner(log), func() { close(replaced) }, log)
 	if err != nil {
@@ -252,6 +260,58 @@ func TestPartialRules(t *testing.T) {
 	if !passes("www.example") || passes("www.other") {
 		t.Error("rules that are gone select names, or those that are there do not")
 	}
+}
+
+// TestPartialRulesOfNewProxy: agent and proxy start together. Until the agent has written its policies, rows have numbers of earlier rules.
+func TestPartialRulesOfNewProxy(t *testing.T) {
+	dir := t.TempDir()
+	rule := func(path string) json.RawMessage {
+		text, err := json.Marshal(model.Layer7{HTTP: []model.HTTPRule{{Path: path}}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return text
+	}
+	if err := (rulesFile{dir}).write(snapshot{Version: 1, Rules: map[uint32]json.RawMessage{5: rule("/a")}}); err != nil {
+		t.Fatal(err)
+	}
+	listener := &refusing{}
+	s, _ := newServerWith(t, dir, listener)
+	s.start(t)
+	agent := connect(t, s, refuse)
+	now := snapshot{Version: 1, Partial: true, Rules: map[uint32]json.RawMessage{6: rule("/b")}}
+	agent.helloWith(t, now)
+	listener.asked(t, "/a", "/b")
+	now.Version, now.Partial = 2, false
+	if _, err := agent.call(t.Context(), methodRules, now, nil); err != nil {
+		t.Fatal(err)
+	}
+	listener.asked(t, "/b")
+}
+
+// refusing is a listener that refuses all rules, so that nothing is redirected to it.
+type refusing struct {
+	noListener
+	mu    sync.Mutex // guards the field below
+	paths []string
+}
+
+func (l *refusing) Supports(rules model.Layer7) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.paths = append(l.paths, rules.HTTP[0].Path)
+	return errors.New("refused")
+}
+
+// asked checks which rules the listener was to have since the last time.
+func (l *refusing) asked(t *testing.T, want ...string) {
+	t.Helper()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if slices.Sort(l.paths); !slices.Equal(l.paths, want) {
+		t.Errorf("the listener was to have rules for %v, want %v", l.paths, want)
+	}
+	l.paths = nil
 }
 
 // TestCloseEndpointNames: a name that was acknowledged for an endpoint is not acknowledged for the next endpoint with its ID.
