@@ -1,7 +1,6 @@
 package bench
 
 import (
-	"errors"
 	"fmt"
 	"net"
 	"net/netip"
@@ -10,12 +9,8 @@ import (
 	"testing"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/runtime/schema"
-
 	"porin.dev/porin/cells/kubernetes/kubernetestest"
+	"porin.dev/porin/cells/kubernetes/records/recordstest"
 	"porin.dev/porin/internal/testutil"
 )
 
