@@ -24,6 +24,7 @@ export GOFLAGS     := $(GOFLAGS) -trimpath
 # kube-apiserver is built once a machine, and kept outside of the checkout. PORIN_KUBE_APISERVER names another one.
 KUBERNETES_VERSION    = $(shell sed -n 's|^	k8s.io/kubernetes \(v[^ ]*\).*|\1|p' test/kube-apiserver/go.mod)
 PORIN_KUBE_APISERVER ?= $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/porin/kube-apiserver-$(KUBERNETES_VERSION)
+PORIN_ETCD           ?= $(BIN)/etcd
 
 .PHONY: help build image test-image deps deps-generate ipam-plugins libcni kube-apiserver versions generate lint lines check test test-apiserver test-chart kubernetes e2e-kubernetes bench-kubernetes test-kernels demo crash chaos bench scale graph reference helm manifest model random schedules fuzz clean
 
@@ -43,7 +44,7 @@ help:
 	@echo "make demo      a node, two containers, a killed agent: the whole story in half a minute (root)"
 	@echo "make crash     kills agent and plugin at every effect of every operation, and counts them (root)"
 	@echo "make chaos     the same at random, 32 at once, with traffic and policies, for DURATION (2m); SEED=n; MODE=multi-pool: three nodes, and a Kubernetes API of three servers (root)"
-	@echo "make bench     against the reference CNI plugins and a bare veth pair; ONLY=etcd is one part; BASELINE=DIR has the binaries of another version (root)"
+	@echo "make bench     against the reference CNI plugins and a bare veth pair; ONLY=traffic is one part; BASELINE=DIR has the binaries of another version (root)"
 	@echo "make scale     one agent among 1,000 simulated nodes with 50 pods each: memory, time, processor; NODES=1000 PODS=50 (root)"
 	@echo "make lint      gofmt, go vet, staticcheck, and the count of words"
 	@echo "make lines     the lines of the product: without tests, test kits and generated files"
@@ -58,7 +59,7 @@ help:
 	@echo "make graph     docs/graph.svg of the agent's modules (graphviz)"
 	@echo "make ipam-plugins  the reference plugins of the tests, in bin/plugins: IPAM, and portmap"
 	@echo "make libcni    programs that call plugins as container runtimes do, in bin/libcni"
-	@echo "make kube-apiserver  the API server of the tests, once a machine: minutes"
+	@echo "make kube-apiserver  the API server of the tests, once a machine: minutes; and its etcd, in bin/etcd"
 	@echo "make versions  the earlier versions of the tests of upgrades, from the repository's history, in bin/versions"
 	@echo "make clean     removes bin/"
 
@@ -97,6 +98,7 @@ lint:
 	$(GO) run ./test/words
 	cd deploy/image && $(GO) vet .
 	cd test/bench && $(GO) vet ./...
+	cd test/etcd && $(GO) vet .
 	cd test/libcni && $(GO) vet . && $(GO) vet -tags crio . && $(GO) vet -modfile=containerd-1.7.mod .
 
 # The reference plugins that the tests delegate addresses to, and portmap that they chain, each with the dependencies that their own module pins.
@@ -114,6 +116,7 @@ libcni:
 	cd test/libcni && $(GO) build -ldflags "-s -w" -tags crio -o $(BIN)/libcni/cri-o .
 
 kube-apiserver: $(PORIN_KUBE_APISERVER)
+	cd test/etcd && $(GO) build -ldflags "-s -w" -o $(BIN)/etcd .
 
 # The file appears when it is whole: an interrupted build leaves none.
 $(PORIN_KUBE_APISERVER):
@@ -139,7 +142,7 @@ test: deps build ipam-plugins libcni
 	@PORIN_BIN_DIR=$(BIN) PORIN_PLUGIN_DIR=$(BIN)/plugins PORIN_LIBCNI_DIR=$(BIN)/libcni GO=$(GO) RACE=$(RACE) RERUN=$(RERUN) FULL=$(FULL) test/run.sh '$(PKG)' '$(RUN)'
 
 APISERVER_ENV = PORIN_BIN_DIR=$(BIN) PORIN_PLUGIN_DIR=$(BIN)/plugins PORIN_LIBCNI_DIR=$(BIN)/libcni \
-	PORIN_KUBE_APISERVER=$(PORIN_KUBE_APISERVER) PORIN_HELM=$(BIN)/helm GO=$(GO) FULL=$(FULL) RACE= RERUN=$(RERUN)
+	PORIN_KUBE_APISERVER=$(PORIN_KUBE_APISERVER) PORIN_ETCD=$(PORIN_ETCD) PORIN_HELM=$(BIN)/helm GO=$(GO) FULL=$(FULL) RACE= RERUN=$(RERUN)
 # FULL=1: for each change of cells/kubernetes.
 test-apiserver: build ipam-plugins libcni kube-apiserver
 	@test "$$(id -u)" = 0 || { echo "make test-apiserver: a node is a network namespace, and making one needs root: sudo make test-apiserver"; exit 1; }

@@ -105,7 +105,7 @@ var bodies = map[string]any{
 		},
 		Proxy: v1.ProxyStatus{InUse: true, RuleSets: 3, Connections: 17, Error: "kernel lacks SK_LOOKUP programs"},
 		Store: &v1.StoreStatus{
-			Location: "etcd at https://10.0.0.5:2379", Reachable: true, Since: noon, LastAnswer: noon,
+			Location: "/var/lib/porin/store.db", Reachable: true, Since: noon, LastAnswer: noon,
 			LastError: "no answer in time", LastErrorTime: noon,
 		},
 		Kubernetes: &v1.KubernetesStatus{

@@ -112,7 +112,7 @@ type ProxyStatus struct {
 // StoreStatus says whether the store that the nodes share answers this node. While it does not, addresses of the node's own blocks are given
 // out, and no block is claimed.
 type StoreStatus struct {
-	Location  string `json:"location"` // for people: "etcd at https://10.0.0.5:2379"
+	Location  string `json:"location"` // for people: "/var/lib/porin/store.db"
 	Reachable bool   `json:"reachable"`
 	// Since is when the first of the answers, or of the failures, came that have come without a break.
 	Since      time.Time `json:"since,omitzero"`

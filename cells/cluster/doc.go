@@ -1,9 +1,9 @@
-// Package cluster has the records that the nodes of a cluster share, and the interfaces of what keeps them (packages embedded, onstore and kubernetes/records).
+// Package cluster has the records that the nodes of a cluster share, and the interfaces of what keeps them (packages embedded and kubernetes/records).
 //
-//	ipam/multipool, API, CLI --> [Nodes] [Sessions] [Pools] [Blocks] [Info] --> embedded (one node), etcd, the Kubernetes API
+//	ipam/multipool, API, CLI --> [Nodes] [Sessions] [Pools] [Blocks] [Info] --> embedded (one node), the Kubernetes API
 //	node ----------------------> [NodeNetwork] [EndpointGroup] -----------------^
 //
-// Each interface asks for no more than the embedded store, etcd and Kubernetes custom resources can all give:
+// Each interface asks for no more than the embedded store and Kubernetes custom resources can both give:
 //
 //   - One record changes at a time. A change has the version that was read as its condition, and a block the claim ID.
 //   - A write of equal content may change neither the record nor its version.

@@ -13,7 +13,6 @@ import (
 	"porin.dev/porin/cells/cluster/admin"
 	"porin.dev/porin/cells/cluster/adminapi"
 	"porin.dev/porin/cells/cluster/embedded"
-	"porin.dev/porin/cells/cluster/onstore"
 	"porin.dev/porin/cells/cni"
 	"porin.dev/porin/cells/datapath"
 	"porin.dev/porin/cells/doctor"
@@ -41,7 +40,6 @@ import (
 	"porin.dev/porin/cells/proxy/mapkernel"
 	"porin.dev/porin/cells/proxy/redirect"
 	"porin.dev/porin/cells/server"
-	"porin.dev/porin/cells/store"
 	"porin.dev/porin/cells/supervisor"
 	"porin.dev/porin/internal/version"
 )
@@ -148,12 +146,9 @@ func clusterStore(cfg Config) fx.Option {
 		return fx.Options(leftOut[cluster.Backend](), leftOut[*cache.Cache](), leftOut[policy.RemoteSource]())
 	}
 	all := []fx.Option{fx.Provide(admin.NewNodes), server.Provide(adminapi.NewNodeRoutes), endpoints.Module()}
-	switch cfg.Store.Backend {
-	case store.BackendKubernetes:
+	if cfg.Store.Backend == storeKubernetes {
 		all = append(all, fx.Provide(kubernetes.NewAgentBackend, func(n *kubernetes.Namespaces) endpoints.Namespaces { return n }), cache.Module(cfg.Store.Dir))
-	case store.BackendEtcd:
-		all = append(all, store.Module(cfg.Store), fx.Provide(onstore.New), leftOut[endpoints.Namespaces](), cache.Module(cfg.Store.Dir))
-	default: // a file, which is never away
+	} else { // a file, which is never away
 		all = append(all, embedded.Module(cfg.Store.Dir), leftOut[endpoints.Namespaces](), leftOut[*cache.Cache]())
 	}
 	return fx.Options(all...)

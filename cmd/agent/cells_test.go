@@ -17,6 +17,7 @@ import (
 	"porin.dev/porin/cells/health/probe"
 	"porin.dev/porin/cells/ipam"
 	"porin.dev/porin/cells/ipam/allocator"
+	"porin.dev/porin/cells/kubernetes/kubernetestest"
 	"porin.dev/porin/cells/link"
 	"porin.dev/porin/cells/monitor"
 	"porin.dev/porin/cells/node"
@@ -24,7 +25,6 @@ import (
 	"porin.dev/porin/cells/policy"
 	"porin.dev/porin/cells/proxy/control"
 	"porin.dev/porin/cells/server"
-	"porin.dev/porin/cells/store"
 )
 
 func testConfig(t *testing.T) Config {
@@ -72,8 +72,8 @@ func TestLeftOut(t *testing.T) {
 		change func(*Config)
 		want   []string
 	}{
-		"multi-pool with etcd": {func(cfg *Config) {
-			cfg.Store.Backend, cfg.Store.Etcd.Endpoints = store.BackendEtcd, []string{"http://192.0.2.1:2379"}
+		"multi-pool with Kubernetes": {func(cfg *Config) {
+			cfg.Store.Backend, cfg.Kubernetes.Kubeconfig, cfg.MultiPool.DefaultPool = storeKubernetes, kubernetestest.Kubeconfig(t, "http://127.0.0.1:1"), nil
 		}, nil},
 		"multi-pool": {func(*Config) {}, []string{"Cache"}},
 		"pod-cidr": {func(cfg *Config) {

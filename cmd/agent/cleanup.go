@@ -12,7 +12,6 @@ import (
 
 	"github.com/spf13/pflag"
 
-	"porin.dev/porin/cells/store"
 	"porin.dev/porin/cmd/agent/cleanup"
 	"porin.dev/porin/internal/httpx"
 	"porin.dev/porin/internal/procsys"
@@ -46,11 +45,8 @@ func (c Config) cleanup(force bool) cleanup.Config {
 	for _, dir := range c.Delegate.BinDirs {
 		cfg.PluginDirs = append(cfg.PluginDirs, filepath.Join(c.Delegate.HostRoot, dir))
 	}
-	switch c.Store.Backend {
-	case store.BackendKubernetes:
+	if c.Store.Backend == storeKubernetes {
 		cfg.Records = fmt.Sprintf("records of the node at the API server: porin node delete %s --machine-is-off --kubeconfig FILE", c.NodeName)
-	case store.BackendEtcd:
-		cfg.Records = fmt.Sprintf("records of the node in etcd: porin node delete %s --machine-is-off, on another node", c.NodeName)
 	}
 	return cfg
 }

@@ -26,7 +26,6 @@ import (
 	"porin.dev/porin/cells/policy"
 	"porin.dev/porin/cells/proxy/control"
 	"porin.dev/porin/cells/server"
-	"porin.dev/porin/cells/store"
 	"porin.dev/porin/cells/supervisor"
 	"porin.dev/porin/internal/labels"
 	"porin.dev/porin/internal/settings"
@@ -45,7 +44,7 @@ type Config struct {
 	IPAM            ipam.Config
 	Delegate        delegate.Config
 	Kubernetes      kubernetes.Config
-	Store           store.Config
+	Store           StoreConfig
 	MultiPool       multipool.Config
 	Node            node.Config
 	Masquerade      masquerade.Config
@@ -71,7 +70,7 @@ func DefaultConfig() Config {
 		IPAM:            ipam.DefaultConfig(),
 		Delegate:        delegate.DefaultConfig(),
 		Kubernetes:      kubernetes.DefaultConfig(),
-		Store:           store.DefaultConfig(),
+		Store:           DefaultStoreConfig(),
 		MultiPool:       multipool.DefaultConfig(),
 		Node:            node.DefaultConfig(),
 		Masquerade:      masquerade.DefaultConfig(),
@@ -131,7 +130,7 @@ func (c Config) node() node.Config {
 
 // hasStore says whether the agent shares anything with others, or keeps blocks.
 func (c Config) hasStore() bool {
-	return c.IPAM.Mode == ipam.ModeMultiPool || c.Store.Backend != store.BackendEmbedded
+	return c.IPAM.Mode == ipam.ModeMultiPool || c.Store.Backend != storeEmbedded
 }
 
 // datapath is the configuration of the node's part of the kernel, with what the agent knows of the node.
@@ -159,7 +158,7 @@ func (c Config) ipam() ipam.Config {
 func (c Config) kubernetes() kubernetes.Config {
 	c.Kubernetes.NodePath = filepath.Join(c.Store.Dir, "kubernetesnode.json")
 	c.Kubernetes.NeedPodCIDRs = c.ipam().FromNode
-	c.Kubernetes.NeedRecords = c.Store.Backend == store.BackendKubernetes
+	c.Kubernetes.NeedRecords = c.Store.Backend == storeKubernetes
 	return c.Kubernetes
 }
 
@@ -198,19 +197,14 @@ func (c Config) Validate() error {
 	if ttl := c.EndpointManager.TombstoneTTL; c.IPAM.Quarantine > ttl {
 		errs = append(errs, fmt.Errorf("ipam-quarantine %s: want at most %s, which is how long a restarted agent knows of a release", c.IPAM.Quarantine, ttl))
 	}
-	if !filepath.IsAbs(c.Store.Dir) && (c.IPAM.Mode != ipam.ModeMultiPool || c.Store.Backend == store.BackendEtcd) { // the others say so themselves
-		errs = append(errs, fmt.Errorf("store-dir %q: want an absolute path, such as /var/lib/porin", c.Store.Dir))
-	}
 	if c.IPAM.Mode == ipam.ModeMultiPool {
 		errs = append(errs, c.multiPool().Validate(), labels.Check("node-labels", c.NodeLabels))
 	}
-	if c.hasStore() || len(c.Store.Etcd.Endpoints) > 0 {
-		errs = append(errs, c.Store.Validate())
-	}
-	if c.Store.Backend == store.BackendKubernetes && !c.Kubernetes.Enabled() {
+	errs = append(errs, c.Store.Validate()...)
+	if c.Store.Backend == storeKubernetes && !c.Kubernetes.Enabled() {
 		errs = append(errs, errors.New("store kubernetes: want --kubeconfig, or a pod with a service account, and --kubernetes auto"))
 	}
-	if c.IPAM.Mode == ipam.ModeMultiPool && c.Store.Backend == store.BackendKubernetes && len(c.MultiPool.DefaultPool) > 0 {
+	if c.IPAM.Mode == ipam.ModeMultiPool && c.Store.Backend == storeKubernetes && len(c.MultiPool.DefaultPool) > 0 {
 		errs = append(errs, fmt.Errorf("ipam-default-pool: with --store kubernetes an agent has no right to create pools: leave it out, and create the pool with porin pool create default --prefix %s --kubeconfig FILE",
 			strings.Join(c.MultiPool.DefaultPool, ",")))
 	}

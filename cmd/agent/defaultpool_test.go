@@ -5,13 +5,12 @@ import (
 	"testing"
 
 	"porin.dev/porin/cells/ipam"
-	"porin.dev/porin/cells/store"
 )
 
 // TestDefaultPoolAtAPIServer: an agent that may not create the default pool refuses to start with it, and says how the pool is created.
 func TestDefaultPoolAtAPIServer(t *testing.T) {
 	cfg := testConfig(t)
-	cfg.IPAM.Mode, cfg.Store.Backend, cfg.Kubernetes.Kubeconfig = ipam.ModeMultiPool, store.BackendKubernetes, "/etc/porin/kubeconfig"
+	cfg.IPAM.Mode, cfg.Store.Backend, cfg.Kubernetes.Kubeconfig = ipam.ModeMultiPool, storeKubernetes, "/etc/porin/kubeconfig"
 	cfg.MultiPool.DefaultPool = nil
 	if err := cfg.Validate(); err != nil {
 		t.Error(err)

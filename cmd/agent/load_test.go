@@ -93,12 +93,12 @@ func TestLoadValueFaults(t *testing.T) {
 	cfg.NodeName, cfg.Logging.Level, cfg.CNIConfPath = "", "loud", "relative"
 	cfg.EndpointManager.StateDir, cfg.Server.Socket = "relative", "relative"
 	cfg.IPAM.Mode, cfg.IPAM.PodCIDRs, cfg.IPAM.Quarantine = "magic", []string{"10.0.0.1/24"}, time.Hour
-	cfg.Store.Etcd.Endpoints = []string{"https://192.0.2.1:2379"} // without etcd as the store
+	cfg.Store = StoreConfig{Backend: "etcd", Dir: "store"}
 	err := cfg.Validate()
 	if err == nil {
 		t.Fatal("no error")
 	}
-	for _, part := range []string{"store-etcd-endpoints", "node-name", "log-level", "cni-conf-path", "state-dir", "api-socket", "ipam-mode", "ipam-pod-cidr", "ipam-quarantine"} {
+	for _, part := range []string{"store-dir", `store "etcd": want embedded or kubernetes`, "node-name", "log-level", "cni-conf-path", "state-dir", "api-socket", "ipam-mode", "ipam-pod-cidr", "ipam-quarantine"} {
 		if !strings.Contains(err.Error(), part) {
 			t.Errorf("error %q does not speak of %s", err, part)
 		}

@@ -42,5 +42,5 @@ func (n noPools) mount(r chi.Router, calls map[string][]string) {
 }
 
 func (n noPools) refuse(http.ResponseWriter, *http.Request) error {
-	return fault.New(fault.NotFound, fmt.Sprintf("this agent runs --ipam-mode %s: pools are there in %s, and nodes there and with --store etcd", n.mode, ipam.ModeMultiPool))
+	return fault.New(fault.NotFound, fmt.Sprintf("this agent runs --ipam-mode %s: pools are there in %s, and nodes there and with --store kubernetes", n.mode, ipam.ModeMultiPool))
 }

@@ -23,7 +23,7 @@ func TestNoPools(t *testing.T) {
 	} {
 		got := httptest.NewRecorder()
 		r.ServeHTTP(got, httptest.NewRequest(call[0], call[1], strings.NewReader("{}")))
-		const want = "this agent runs --ipam-mode pod-cidr: pools are there in multi-pool, and nodes there and with --store etcd"
+		const want = "this agent runs --ipam-mode pod-cidr: pools are there in multi-pool, and nodes there and with --store kubernetes"
 		if got.Code != http.StatusNotFound || !strings.Contains(got.Body.String(), want) {
 			t.Errorf("%s %s: %d %s", call[0], call[1], got.Code, got.Body)
 		}

@@ -34,7 +34,7 @@ type fakeAgent struct {
 	sick      bool   // something disagrees, and something lacks
 	blind     bool   // something cannot be examined
 	outside   bool   // an endpoint has an address of no pool
-	etcd      string // "etcd-away", "etcd-back" or "etcd-never-away"; "" for no store
+	storeIs   string // "store-away", "store-back" or "store-never-away"; "" for no store
 	recovery  *v1.RecoveryStatus
 	conflicts []v1.BlockConflict
 	endpoints []v1.Endpoint
@@ -168,14 +168,14 @@ func (a *fakeAgent) status(w http.ResponseWriter, _ *http.Request) error {
 
 // store is away when it was told so, has been, or is not there.
 func (a *fakeAgent) store() *v1.StoreStatus {
-	status := &v1.StoreStatus{Location: "etcd at https://10.0.0.5:2379", Reachable: true, Since: noon.Add(-5 * time.Minute)}
-	if a.etcd == "" {
+	status := &v1.StoreStatus{Location: "/var/lib/porin/store.db", Reachable: true, Since: noon.Add(-5 * time.Minute)}
+	if a.storeIs == "" {
 		return nil
 	}
-	if a.etcd != "etcd-never-away" {
+	if a.storeIs != "store-never-away" {
 		status.LastError, status.LastErrorTime = "no answer in time", noon.Add(-10*time.Second)
 	}
-	status.Reachable = a.etcd != "etcd-away"
+	status.Reachable = a.storeIs != "store-away"
 	return status
 }
 

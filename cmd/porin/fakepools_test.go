@@ -16,7 +16,7 @@ import (
 type fakePools map[string]v1.PoolSpec
 
 // errNoPools is what an agent of another mode answers.
-var errNoPools = fault.New(fault.NotFound, "this agent runs --ipam-mode pod-cidr: pools are there in multi-pool, and nodes there and with --store etcd")
+var errNoPools = fault.New(fault.NotFound, "this agent runs --ipam-mode pod-cidr: pools are there in multi-pool, and nodes there and with --store kubernetes")
 
 func (a *fakeAgent) mountPools(r chi.Router) {
 	r.Use(func(next http.Handler) http.Handler {

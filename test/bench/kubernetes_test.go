@@ -1,6 +1,7 @@
 package bench
 
 import (
+	"errors"
 	"fmt"
 	"net"
 	"net/netip"
@@ -9,8 +10,12 @@ import (
 	"testing"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
 	"porin.dev/porin/cells/kubernetes/kubernetestest"
-	"porin.dev/porin/cells/kubernetes/records/recordstest"
 	"porin.dev/porin/internal/testutil"
 )
 
@@ -59,15 +64,42 @@ func kubernetesPolicies(t *testing.T, r *report) {
 // porinWithAPI is an agent with an API server in its node's namespace, whose pods have addresses of the agent's own CIDR.
 func porinWithAPI(t *testing.T) (*system, *kubernetestest.Server) {
 	t.Helper()
-	server, node, kubeconfig := startAPI(t)
-	return porinWith(t, node, "porin", nil, "--ipam-pod-cidr=10.200.0.0/16", "--ipam-quarantine=0s", kubeconfig), server
+	server, node, frontend := startAPI(t)
+	return porinWith(t, node, "porin", nil, "--ipam-pod-cidr=10.200.0.0/16", "--ipam-quarantine=0s", "--kubeconfig="+frontend.Kubeconfig), server
 }
 
-// startAPI starts an API server in the namespace of a new node, and returns the agent's flag for it.
-func startAPI(t *testing.T) (server *kubernetestest.Server, node *testutil.Node, kubeconfig string) {
+// startAPI starts an API server in the namespace of a new node.
+func startAPI(t *testing.T) (*kubernetestest.Server, *testutil.Node, *kubernetestest.Frontend) {
 	t.Helper()
-	server, node = recordstest.NewServer(t), testutil.NewNode(t)
-	return server, node, "--kubeconfig=" + server.ServeIn(t, node.Do, "127.0.0.1:0").Kubeconfig
+	server, node := newAPI(t), testutil.NewNode(t)
+	return server, node, server.ServeIn(t, node.Do, "127.0.0.1:0")
+}
+
+// newAPI returns an API server with Porin's kinds.
+func newAPI(t *testing.T) *kubernetestest.Server {
+	t.Helper()
+	scheme := runtime.NewScheme()
+	if err := errors.Join(corev1.AddToScheme(scheme), metav1.AddMetaToScheme(scheme)); err != nil {
+		t.Fatal(err)
+	}
+	metav1.AddToGroupVersion(scheme, schema.GroupVersion{Version: "v1"})
+	resource := func(group, version, resource, kind string, namespaced bool) kubernetestest.Resource {
+		return kubernetestest.Resource{
+			GroupVersionResource: schema.GroupVersionResource{Group: group, Version: version, Resource: resource}, Kind: kind, Namespaced: namespaced,
+		}
+	}
+	resources := []kubernetestest.Resource{
+		resource("", "v1", "pods", "Pod", true), resource("", "v1", "namespaces", "Namespace", false),
+		resource("", "v1", "nodes", "Node", false), resource("", "v1", "events", "Event", true),
+		resource("networking.k8s.io", "v1", "networkpolicies", "NetworkPolicy", true),
+		resource("apiextensions.k8s.io", "v1", "customresourcedefinitions", "CustomResourceDefinition", false),
+	}
+	for _, kind := range []string{"PorinNode", "PorinSession", "PorinPool", "PorinBlock", "PorinCluster", "PorinNetwork", "PorinEndpointGroup"} {
+		resources = append(resources, resource("porin.dev", "v1alpha1", strings.ToLower(kind)+"s", kind, false))
+	}
+	server := kubernetestest.New(scheme, resources...)
+	server.Put(object("v1", "Namespace", "", "kube-system", map[string]any{}))
+	return server
 }
 
 func object(version, kind, namespace, name string, fields map[string]any) map[string]any {

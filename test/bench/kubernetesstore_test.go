@@ -26,21 +26,21 @@ const (
 	storeRunPods    = 30 // of a run, for each system
 )
 
-// kubernetesStore compares agents with their records at the API server and in etcd: memory with as many pods,
+// kubernetesStore compares agents with their records at the API server and in the embedded store: memory with as many pods,
 // namespaces and policies, and pods one after the other, in runs that alternate.
 func kubernetesStore(t *testing.T, r *report) {
-	server, node, kubeconfig := startAPI(t)
+	server, node, frontend := startAPI(t)
+	kubeconfig := "--kubeconfig=" + frontend.Kubeconfig
 	for i := range storeNamespaces {
 		server.Put(object("v1", "Namespace", "", fmt.Sprintf("namespace-%d", i), map[string]any{"labels": map[string]any{"team": fmt.Sprint(i)}}))
 	}
 	server.Put(object("v1", "Namespace", "", "shop", map[string]any{}))
-	server.Put(object("v1", "Namespace", "", "kube-system", map[string]any{}))
 	server.Put(object("v1", "Node", "", node.Name, map[string]any{}))
 	createPool(t, node, kubeconfig)
 	kubernetes := porinWith(t, node, "kubernetes", nil, "--store=kubernetes", "--ipam-mode=multi-pool", kubeconfig)
-	etcd := porinWith(t, testutil.NewNode(t), "etcd", nil, "--ipam-mode=multi-pool", "--store=etcd", "--store-etcd-endpoints="+startEtcd(t).endpoint)
+	own := porinWith(t, testutil.NewNode(t), "embedded", nil, "--ipam-mode=multi-pool")
 	pool := v1.PoolSpec{Name: "default", Prefixes: []netip.Prefix{netip.MustParsePrefix(storePool)}, Quarantine: new(time.Duration(0))}
-	if err := etcd.agent.Do(http.MethodPut, "/v1/pool/"+pool.Name, pool, nil); err != nil {
+	if err := own.agent.Do(http.MethodPut, "/v1/pool/"+pool.Name, pool, nil); err != nil {
 		t.Fatal(err)
 	}
 
@@ -51,27 +51,27 @@ func kubernetesStore(t *testing.T, r *report) {
 		manifests = append(manifests, policy)
 	}
 	list := map[string]any{"apiVersion": "v1", "kind": "List", "items": manifests}
-	if err := etcd.agent.Do(http.MethodPut, "/v1/policy", list, nil); err != nil {
+	if err := own.agent.Do(http.MethodPut, "/v1/policy", list, nil); err != nil {
 		t.Fatal(err)
 	}
 	for i := range endpoints {
 		kubernetes.attach(t, podOf(t, server, node.Name, i))
-		etcd.attach(t, containerOf(t, i))
+		own.attach(t, containerOf(t, i))
 		labels := v1.EndpointPatch{Labels: map[string]string{"app": fmt.Sprint(i)}}
-		if err := etcd.agent.Do(http.MethodPatch, "/v1/endpoint/"+url.PathEscape(fmt.Sprintf("pod-name:shop/pod-%d", i)), labels, nil); err != nil {
+		if err := own.agent.Do(http.MethodPatch, "/v1/endpoint/"+url.PathEscape(fmt.Sprintf("pod-name:shop/pod-%d", i)), labels, nil); err != nil {
 			t.Fatal(err)
 		}
 	}
 	const memory = "memory with 250 endpoints, 300 namespaces and 300 policies"
-	for _, s := range []*system{kubernetes, etcd} {
+	for _, s := range []*system{kubernetes, own} {
 		st := status(t, s)
 		if st.Endpoints["ready"] != endpoints || st.Policy.Policies != storePolicies || st.Policy.Error != "" {
 			t.Fatalf("%s: endpoints %v, %d policies, %q", s.name, st.Endpoints, st.Policy.Policies, st.Policy.Error)
 		}
 		r.add(memory, s.name, residentMiB(t, s.agent.PID()), "MiB")
 	}
-	r.against(memory, etcd.name)
-	for _, s := range []*system{kubernetes, etcd} {
+	r.against(memory, own.name)
+	for _, s := range []*system{kubernetes, own} {
 		s.agent.Restart(t)
 		testutil.Eventually(t, func() error {
 			if st := status(t, s); st.Endpoints["ready"] != endpoints || st.Policy.Policies != storePolicies {
@@ -82,11 +82,11 @@ func kubernetesStore(t *testing.T, r *report) {
 		time.Sleep(5 * time.Second) // lists are read, and their garbage is collected
 		r.add(memory+", restored", s.name, residentMiB(t, s.agent.PID()), "MiB")
 	}
-	r.against(memory+", restored", etcd.name)
+	r.against(memory+", restored", own.name)
 	for _, measure := range []string{memory, memory + ", restored"} {
-		r.atMost(measure+", more than with etcd", r.value(measure, kubernetes.name)-r.value(measure, etcd.name), 8, " MiB")
+		r.atMost(measure+", more than with the embedded store", r.value(measure, kubernetes.name)-r.value(measure, own.name), 8, " MiB")
 	}
-	storeRounds(t, r, server, kubernetes, etcd)
+	storeRounds(t, r, server, kubernetes, own)
 }
 
 const storePool = "10.200.0.0/16"
@@ -102,9 +102,9 @@ func createPool(t *testing.T, node *testutil.Node, kubeconfig string) {
 }
 
 // storeRounds attaches and detaches pods of both systems in turns, in several runs. The API server has told of a pod before it is attached.
-func storeRounds(t *testing.T, r *report, server *kubernetestest.Server, kubernetes, etcd *system) {
+func storeRounds(t *testing.T, r *report, server *kubernetestest.Server, kubernetes, own *system) {
 	t.Helper()
-	systems := []*system{kubernetes, etcd}
+	systems := []*system{kubernetes, own}
 	order := rand.New(rand.NewPCG(1, 2))
 	medians := map[string]map[string][]float64{"add": {}, "del": {}}
 	for run := range storeRuns + 1 { // the first one warms
@@ -112,7 +112,7 @@ func storeRounds(t *testing.T, r *report, server *kubernetestest.Server, kuberne
 		for i := range storeRunPods {
 			n := endpoints + run*storeRunPods + i
 			pods[kubernetes.name] = append(pods[kubernetes.name], podOf(t, server, kubernetes.node.Name, n))
-			pods[etcd.name] = append(pods[etcd.name], containerOf(t, n))
+			pods[own.name] = append(pods[own.name], containerOf(t, n))
 		}
 		testutil.Eventually(t, func() error {
 			for _, kind := range status(t, kubernetes).Kubernetes.Kinds {
@@ -144,7 +144,7 @@ func storeRounds(t *testing.T, r *report, server *kubernetestest.Server, kuberne
 			r.add(middle, s.name, median(medians[op][s.name]), "ms")
 			r.add(slowest, s.name, slices.Max(medians[op][s.name]), "ms")
 		}
-		r.against(middle, etcd.name)
-		r.atMost(p50+" with the API server, of the slowest run's with etcd", r.value(middle, kubernetes.name)/r.value(slowest, etcd.name), 1, "")
+		r.against(middle, own.name)
+		r.atMost(p50+" with the API server, of the slowest run's with the embedded store", r.value(middle, kubernetes.name)/r.value(slowest, own.name), 1, "")
 	}
 }

@@ -2,7 +2,7 @@
 // machines are noisy and a ratio is what can be trusted. It is a module of its own: nothing else needs the plugins.
 //
 //	sudo make bench               everything, about two minutes
-//	sudo make bench ONLY=traffic  one part: attach, hostports, traffic, nodes, proxy (which needs nginx), bandwidth, agent, away, ipam, store, etcd, kubernetes, kubernetesstore or delegated
+//	sudo make bench ONLY=traffic  one part: attach, hostports, traffic, nodes, proxy (which needs nginx), bandwidth, agent, away, ipam, store, apiserver, kubernetes, kubernetesstore or delegated
 //	sudo make bench BASELINE=DIR  also attaches with the binaries of another version, in that folder
 package bench
 
@@ -42,7 +42,7 @@ func TestBench(t *testing.T) {
 	t.Run("away", func(t *testing.T) { away(t, report) })
 	t.Run("ipam", func(t *testing.T) { addresses(t, report) })
 	t.Run("store", func(t *testing.T) { cluster(t, report) })
-	t.Run("etcd", func(t *testing.T) { pools(t, report) })
+	t.Run("apiserver", func(t *testing.T) { pools(t, report) })
 	t.Run("kubernetes", func(t *testing.T) { kubernetesPolicies(t, report) })
 	t.Run("kubernetesstore", func(t *testing.T) { kubernetesStore(t, report) })
 	t.Run("delegated", func(t *testing.T) { delegated(t, report) })

@@ -14,12 +14,11 @@ import (
 // between measures traffic of pods of two nodes against the kernel's own routing, and by tunnels against the kernel's own VXLAN device.
 // Every pair of nodes is on a link of its own.
 func between(t *testing.T, r *report) {
-	etcd := startEtcd(t)
 	for _, routing := range []struct {
 		name   string
 		kernel func(*testing.T, [2]plainNode)
 	}{{"native", routePods}, {"vxlan", tunnelPods}} {
-		paths := []path{plain(t, routing.kernel, "kernel, "+routing.name), acrossNodes(t, etcd, routing.name)}
+		paths := []path{plain(t, routing.kernel, "kernel, "+routing.name), acrossNodes(t, routing.name)}
 		for _, on := range placements {
 			trafficOn(t, r, paths, on)
 			for _, measure := range []string{"request-response p50, ", "connect-request-close, ", "one stream, "} {
@@ -35,14 +34,15 @@ func between(t *testing.T, r *report) {
 }
 
 // acrossNodes is the way between pods of two nodes that know each other.
-func acrossNodes(t *testing.T, etcd *etcd, routing string) path {
+func acrossNodes(t *testing.T, routing string) path {
 	t.Helper()
+	server := newAPI(t)
 	fabric := testutil.NewLAN(t)
 	var namespaces [2]*testutil.Namespace
 	var addr netip.Addr
 	for i := range namespaces {
 		node := fabric.NewNode(t)
-		s := porinWith(t, node, "porin", nil, "--store=etcd", "--store-etcd-endpoints="+etcd.endpoint, "--store-etcd-prefix=/bench-"+routing+"/",
+		s := porinWith(t, node, "porin", nil, "--store=kubernetes", "--kubeconfig="+server.ServeIn(t, node.Do, "127.0.0.1:0").Kubeconfig,
 			"--routing="+routing, "--ipam-pod-cidr="+node.PodIPv4.String())
 		c := testutil.NewContainer(t)
 		addr = s.attach(t, c)[0]

@@ -26,27 +26,14 @@ func addresses(t *testing.T, r *report) {
 // cluster measures what the blocks of a cluster cost the store.
 func cluster(t *testing.T, r *report) {
 	f := scale(t, "store")
-	const all, claim = "110 pods on each of 5,000 nodes: ", "claim of a block, pool half full: "
+	const claim = "claim of a block, pool half full: "
 	r.add(claim+"creates", "porin", f["claim-creates"], "")
 	r.add(claim+"lists of the pool", "porin", f["claim-lists"], "")
-	r.add(claim+"other reads", "porin", f["claim-reads"]-f["claim-pages"], "")
-	r.add(all+"objects", "porin", f["objects"], "")
-	r.add(all+"of these blocks", "porin", f["blocks"], "")
-	r.add(all+"keys and values", "porin", f["bytes"]/(1<<20), "MiB")
-	r.add("largest block, key and value", "porin", f["bytes-per-block"], "B")
-	r.add("writes to etcd of a pod", "porin", f["writes-per-pod"], "")
+	r.add(claim+"other reads", "porin", f["claim-reads"]-f["claim-lists"], "")
+	r.add("110 pods on each of 5,000 nodes: blocks", "porin", f["blocks"], "")
+	r.add("writes to the store of a pod", "porin", f["writes-per-pod"], "")
 	r.atMost(claim+"creates", f["claim-creates"], 2, "")
-	r.atMost("largest block in etcd", f["bytes-per-block"], 1024, " B")
-	r.atMost("writes to etcd of a pod", f["writes-per-pod"], 0, "")
-
-	f = scale(t, "start")
-	const start = "200 nodes start together: "
-	for _, family := range []string{"ipv4", "dual-stack"} {
-		r.add(start+family+", median has a block", "porin", f[family+"-median-seconds"], "s")
-		r.add(start+family+", last has a block", "porin", f[family+"-last-seconds"], "s")
-		r.add(start+family+", calls of each", "porin", f[family+"-calls"], "")
-	}
-	r.atMost(start+"a block each", f["ipv4-last-seconds"], 1, " s")
+	r.atMost("writes to the store of a pod", f["writes-per-pod"], 0, "")
 
 	f = simulation(t, "Waiting")
 	const waiting = "80 nodes wait for a block of a full pool: "

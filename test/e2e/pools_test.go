@@ -212,7 +212,7 @@ func TestPoolsAfterBoot(t *testing.T) {
 
 func TestPoolsOtherMode(t *testing.T) {
 	r := newRig(t)
-	const want = "this agent runs --ipam-mode pod-cidr: pools are there in multi-pool, and nodes there and with --store etcd"
+	const want = "this agent runs --ipam-mode pod-cidr: pools are there in multi-pool, and nodes there and with --store kubernetes"
 	for _, args := range [][]string{{"pool", "list"}, {"pool", "get", "a"}, {"pool", "delete", "a"}} {
 		if got := r.cli(args...); got.code != 3 || !strings.Contains(got.err, want) {
 			t.Errorf("porin %v: %+v", args, got)

@@ -9,7 +9,6 @@ import (
 
 	"porin.dev/porin/cells/cluster"
 	"porin.dev/porin/cells/cluster/admin"
-	"porin.dev/porin/cells/cluster/onstore"
 	"porin.dev/porin/cells/ipam/allocator"
 )
 
@@ -20,8 +19,7 @@ const claims = 200
 var half = cluster.Pool{Name: "half", IPv4BlockBits: 32, Prefixes: []netip.Prefix{netip.MustParsePrefix("10.128.0.0/20")}}
 
 // measureClaims counts the calls of a node that claims one block after the other of a pool that is half full.
-func measureClaims(ctx context.Context, s *inEtcd, f figures) (err error) {
-	b := onstore.New(s)
+func measureClaims(ctx context.Context, b cluster.Backend, f figures) (err error) {
 	pool, err := admin.NewPools(b).Put(ctx, half)
 	if err != nil {
 		return err
@@ -30,7 +28,7 @@ func measureClaims(ctx context.Context, s *inEtcd, f figures) (err error) {
 	if err := occupy(ctx, b, pool, blocks/2-claims/2); err != nil {
 		return err
 	}
-	n, err := startNode(s, 0)
+	n, err := startNode(b, 0)
 	if err != nil {
 		return err
 	}
@@ -38,7 +36,7 @@ func measureClaims(ctx context.Context, s *inEtcd, f figures) (err error) {
 	if err := n.fill(ctx, 0, 1); err != nil { // until it has begun
 		return err
 	}
-	reads, creates, lists, pages := n.store.reads.Load(), n.store.creates.Load(), n.store.lists.Load(), n.store.pages.Load()
+	reads, creates, lists := n.store.reads.Load(), n.store.creates.Load(), n.store.lists.Load()
 	for i := range claims {
 		if _, err := n.source.Allocate(ctx, allocator.Request{Owner: handle(i + 1), Pool: half.Name}); err != nil {
 			return err
@@ -47,7 +45,6 @@ func measureClaims(ctx context.Context, s *inEtcd, f figures) (err error) {
 	f["claim-creates"] = float64(n.store.creates.Load()-creates) / claims
 	f["claim-reads"] = float64(n.store.reads.Load()-reads) / claims
 	f["claim-lists"] = float64(n.store.lists.Load()-lists) / claims
-	f["claim-pages"] = float64(n.store.pages.Load()-pages) / claims
 	return nil
 }
 

@@ -8,11 +8,10 @@ import (
 	"os"
 	"time"
 
-	"porin.dev/porin/cells/cluster/onstore"
+	"porin.dev/porin/cells/cluster"
 	"porin.dev/porin/cells/ipam"
 	"porin.dev/porin/cells/ipam/allocator"
 	"porin.dev/porin/cells/ipam/multipool"
-	"porin.dev/porin/cells/store"
 	"porin.dev/porin/internal/boottime"
 )
 
@@ -26,7 +25,7 @@ type node struct {
 }
 
 // newNode returns the one of a number, as long a name as cloud providers give, and blocks in the store. It does not run yet.
-func newNode(s store.Service, number int, clock func() time.Duration) (*node, error) {
+func newNode(b cluster.Backend, number int, clock func() time.Duration) (*node, error) {
 	cfg := ipam.DefaultConfig()
 	cfg.Mode = ipam.ModeMultiPool
 	a, err := ipam.New(cfg, nil)
@@ -37,10 +36,10 @@ func newNode(s store.Service, number int, clock func() time.Duration) (*node, er
 	if err != nil {
 		return nil, err
 	}
-	n := &node{Allocator: a, store: &counted{Service: s}, dir: dir}
+	n := &node{Allocator: a, store: &counted{}, dir: dir}
 	own := multipool.DefaultConfig()
 	own.Node, own.Dir = nodeName(number), dir
-	n.multi, err = multipool.New(own, onstore.New(n.store), nil, a, clock, slog.New(slog.DiscardHandler))
+	n.multi, err = multipool.New(own, n.store.backend(b), nil, a, clock, slog.New(slog.DiscardHandler))
 	n.source = allocator.NewSource(a, n.multi)
 	return n, err
 }
@@ -50,8 +49,8 @@ func nodeName(number int) string {
 }
 
 // startNode is newNode for one that runs, in real time.
-func startNode(s store.Service, number int) (*node, error) {
-	n, err := newNode(s, number, boottime.Now)
+func startNode(b cluster.Backend, number int) (*node, error) {
+	n, err := newNode(b, number, boottime.Now)
 	if err != nil {
 		return nil, err
 	}

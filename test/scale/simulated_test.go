@@ -16,10 +16,9 @@ import (
 
 	"porin.dev/porin/cells/cluster"
 	"porin.dev/porin/cells/cluster/admin"
-	"porin.dev/porin/cells/cluster/onstore"
+	"porin.dev/porin/cells/cluster/embedded"
 	"porin.dev/porin/cells/ipam/allocator"
 	"porin.dev/porin/cells/ipam/multipool"
-	"porin.dev/porin/cells/store"
 )
 
 // figuresDir is where each simulation writes its figures, for the bench. Without it they are short.
@@ -51,21 +50,17 @@ func record(t *testing.T, name string, f figures) {
 // simulation is nodes on an embedded store, in a bubble of package synctest: hours pass at once, and all is real but the time.
 type simulation struct {
 	*testing.T
-	store store.Service
+	store *embedded.Store
 	began time.Time
 	nodes []*node
 }
 
 func newSimulation(t *testing.T, pool cluster.Pool) *simulation {
 	t.Helper()
-	cfg := store.DefaultConfig()
-	cfg.Dir = t.TempDir()
-	s, err := store.New(cfg, slog.New(slog.DiscardHandler))
+	s := embedded.New(t.TempDir(), slog.New(slog.DiscardHandler))
+	err := s.Start(t.Context())
 	if err == nil {
-		err = s.Start(t.Context())
-	}
-	if err == nil {
-		_, err = admin.NewPools(onstore.New(s)).Put(t.Context(), pool)
+		_, err = admin.NewPools(s.Backend()).Put(t.Context(), pool)
 	}
 	if err != nil {
 		t.Fatal(err)
@@ -77,7 +72,7 @@ func newSimulation(t *testing.T, pool cluster.Pool) *simulation {
 func (s *simulation) start(n int) {
 	s.Helper()
 	for i := range n {
-		one, err := newNode(s.store, i, func() time.Duration { return time.Since(s.began) })
+		one, err := newNode(s.store.Backend(), i, func() time.Duration { return time.Since(s.began) })
 		if err == nil {
 			err = one.multi.Start()
 		}
@@ -116,7 +111,7 @@ func (s *simulation) sum(count func(*counted) int64) (sum int64) {
 
 func (s *simulation) revision() uint64 {
 	s.Helper()
-	p, err := s.store.Position(s.Context())
+	_, p, err := s.store.Backend().Info.Get(s.Context())
 	if err != nil {
 		s.Fatal(err)
 	}
@@ -134,7 +129,7 @@ func TestWaitingNodes(t *testing.T) {
 			Name: multipool.DefaultPool, IPv4BlockBits: 26, Prefixes: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/18")},
 		})
 		defer s.stop()
-		b := onstore.New(s.store)
+		b := s.store.Backend()
 		pool, err := b.Pools.Get(t.Context(), multipool.DefaultPool)
 		if err == nil {
 			err = occupy(t.Context(), b, pool, pool.Blocks(cluster.IPv4))
@@ -186,7 +181,7 @@ func TestIdleNodes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSimulation(t, defaultPool)
 		defer s.stop()
-		b := onstore.New(s.store)
+		b := s.store.Backend()
 		nodes, sampled := scaled(nodes, 200), scaled(sampledNodes, 20)
 		for i := sampled; i < nodes; i++ {
 			id := cluster.NodeID{Name: nodeName(i), Key: cluster.NewKey()}

@@ -99,7 +99,7 @@ func (s *Strict) Backup() Backup {
 	}
 }
 
-// Restore makes the store what it was at the backup, as a restored etcd is: revisions are given a second time. All watches break.
+// Restore makes the store what it was at the backup, as an API server with a restored etcd is: revisions are given a second time. All watches break.
 func (s *Strict) Restore(b Backup) { s.restore(b, b.revision) }
 
 // RestoreAhead is Restore with revisions that no client has seen yet: the position of the store does not tell that it was

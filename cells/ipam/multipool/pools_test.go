@@ -227,7 +227,7 @@ func TestPoolRecreatedWithOtherBlocks(t *testing.T) {
 }
 
 func TestManyPools(t *testing.T) {
-	const many = 150 // more than etcd takes in one transaction
+	const many = 150
 	each(t, func(t *testing.T, b cluster.Backend) {
 		pools := admin.NewPools(b)
 		for i := range many {

@@ -29,7 +29,6 @@ var (
 func TestRandom(t *testing.T) {
 	s := drawSeed(t)
 	t.Run("embedded", func(t *testing.T) { random(t, embeddedBacking(t), s) })
-	t.Run("etcd", func(t *testing.T) { random(t, etcdBacking(t), s) })
 	t.Run("kubernetes", func(t *testing.T) { random(t, kubernetesBacking(t), s) })
 	t.Run("strict", func(t *testing.T) { random(t, strictBacking(t, s), s) })
 }

@@ -17,11 +17,8 @@ import (
 	"porin.dev/porin/cells/cluster/admin"
 	"porin.dev/porin/cells/cluster/clustertest"
 	"porin.dev/porin/cells/cluster/embedded/embeddedtest"
-	"porin.dev/porin/cells/cluster/onstore"
 	"porin.dev/porin/cells/ipam/multipool"
 	"porin.dev/porin/cells/kubernetes/records/recordstest"
-	"porin.dev/porin/cells/store/storetest"
-	"porin.dev/porin/cells/store/storetest/etcdtest"
 	"porin.dev/porin/internal/testutil"
 )
 
@@ -92,16 +89,6 @@ func copyFile(from, to string) error {
 		return err
 	}
 	return os.WriteFile(to, content, 0o600)
-}
-
-func etcdBacking(t *testing.T) *backing {
-	server := etcdtest.Start(t, nil)
-	s := storetest.Open(t, server.Config())
-	return &backing{
-		Backend: onstore.New(s), every: 4000,
-		save: func() { server.Save(t) }, restore: func() { server.SetBack(t) }, wipe: func() { server.Wipe(t) },
-		compact: func() { server.Compact(t) },
-	}
 }
 
 func kubernetesBacking(t *testing.T) *backing {

@@ -20,11 +20,8 @@ import (
 	"porin.dev/porin/cells/cluster/admin"
 	"porin.dev/porin/cells/cluster/clustertest"
 	"porin.dev/porin/cells/cluster/embedded/embeddedtest"
-	"porin.dev/porin/cells/cluster/onstore"
 	"porin.dev/porin/cells/ipam/multipool"
 	"porin.dev/porin/cells/kubernetes/records/recordstest"
-	"porin.dev/porin/cells/store/storetest"
-	"porin.dev/porin/cells/store/storetest/etcdtest"
 	"porin.dev/porin/internal/boottime"
 	"porin.dev/porin/internal/testutil"
 )
@@ -80,7 +77,6 @@ func newWorld(t *testing.T, b cluster.Backend) *world {
 // each runs the test on each backend.
 func each(t *testing.T, test func(t *testing.T, b cluster.Backend)) {
 	t.Run("embedded", func(t *testing.T) { test(t, embeddedtest.New(t)) })
-	t.Run("etcd", func(t *testing.T) { test(t, onstore.New(storetest.Open(t, etcdtest.Start(t, nil).Config()))) })
 	t.Run("kubernetes", func(t *testing.T) {
 		_, b := recordstest.Start(t)
 		test(t, b)

@@ -2,6 +2,7 @@ package endpoints
 
 import (
 	"cmp"
+	"encoding/json"
 	"flag"
 	"fmt"
 	"math/rand/v2"
@@ -12,7 +13,6 @@ import (
 
 	"porin.dev/porin/cells/cluster"
 	"porin.dev/porin/cells/node"
-	"porin.dev/porin/cells/store"
 )
 
 var printCost = flag.Bool("cost", false, "print what publishing costs at 5,000 nodes, for docs/adr/0034")
@@ -219,7 +219,7 @@ func recordBytes(t *testing.T, g cluster.EndpointGroup) float64 {
 	if len(g.Endpoints) == 0 {
 		return float64(key)
 	}
-	value, err := store.Encode(1, g)
+	value, err := json.Marshal(g)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,4 +1,4 @@
-// Package apiserver runs a real kube-apiserver inside a test, on an etcd in the test's process.
+// Package apiserver runs a real kube-apiserver inside a test, on an etcd of its own.
 //
 //	Node (agent) --> Fabric: kube-apiserver on 198.51.100.1:6443 --> etcd on a Unix socket
 //	test's process --> kube-apiserver on 127.0.0.1:6443 --> etcd on a Unix socket
@@ -22,14 +22,11 @@ import (
 	"strconv"
 	"testing"
 
-	"go.etcd.io/etcd/server/v3/embed"
-
-	"porin.dev/porin/cells/store/storetest/etcdtest"
 	"porin.dev/porin/internal/testutil"
 )
 
-// EnvBinary names the kube-apiserver, as make test-apiserver has it.
-const EnvBinary = "PORIN_KUBE_APISERVER"
+// EnvBinary and EnvEtcd name the kube-apiserver and its etcd, as make test-apiserver has them.
+const EnvBinary, EnvEtcd = "PORIN_KUBE_APISERVER", "PORIN_ETCD"
 
 const port = 6443
 
@@ -40,8 +37,7 @@ type Server struct {
 	dir    string
 	in     func(func() error) error // its namespace
 	addr   netip.AddrPort
-	etcd   *etcdtest.Server
-	config *embed.Config // of etcd
+	etcd   *etcd
 	binary string
 	cmd    *exec.Cmd
 	done   chan struct{}
@@ -63,9 +59,11 @@ func StartLocal(t testing.TB) *Server {
 
 func start(t testing.TB, in func(func() error) error, addr netip.Addr) *Server {
 	t.Helper()
-	binary := os.Getenv(EnvBinary)
-	if _, err := os.Stat(binary); err != nil {
-		t.Skip("needs a kube-apiserver: make test-apiserver")
+	binary, etcdBinary := os.Getenv(EnvBinary), os.Getenv(EnvEtcd)
+	for _, path := range []string{binary, etcdBinary} {
+		if _, err := os.Stat(path); err != nil {
+			t.Skip("needs a kube-apiserver and an etcd: make test-apiserver")
+		}
 	}
 	dir, err := os.MkdirTemp("", "api")
 	if err != nil {
@@ -77,8 +75,12 @@ func start(t testing.TB, in func(func() error) error, addr netip.Addr) *Server {
 	if err := s.writeFiles(); err != nil {
 		t.Fatal(err)
 	}
-	s.etcd = etcdtest.Start(t, func(config *embed.Config) { s.config = config })
+	s.etcd = &etcd{binary: etcdBinary, dir: dir}
+	t.Cleanup(s.etcd.stop)
 	t.Cleanup(s.Stop)
+	if err := s.etcd.start(); err != nil {
+		t.Fatal(err)
+	}
 	s.Start(t)
 	return s
 }
@@ -128,7 +130,7 @@ func (s *Server) Start(t testing.TB) {
 	}
 	defer log.Close()
 	cmd := exec.Command(s.binary,
-		"--etcd-servers="+s.etcd.Config().Etcd.Endpoints[0],
+		"--etcd-servers="+s.etcd.url(),
 		"--bind-address="+s.addr.Addr().String(), "--secure-port="+strconv.Itoa(int(s.addr.Port())), "--cert-dir="+s.dir,
 		"--advertise-address=192.0.2.250", // as 127.0.0.1 cannot be: see --endpoint-reconciler-type
 		"--token-auth-file="+s.file("tokens.csv"), "--authorization-mode=Node,RBAC", "--enable-admission-plugins=NodeRestriction",
