@@ -8,7 +8,7 @@ func TestStoreLoad(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for name, most := range map[string]float64{"claim-creates": 2.2, "claim-lists": 0.2, "claim-reads": 6.5, "bytes-per-block": 1024, "writes-per-pod": 0} {
+	for name, most := range map[string]float64{"claim-creates": 2.2, "claim-lists": 0.2, "claim-reads": 6.5, "writes-per-pod": 0} {
 		if got, ok := f[name]; !ok || got > most {
 			t.Errorf("%s: %v, want at most %v", name, got, most)
 		}
