@@ -116,6 +116,8 @@ func (l *losingAddress) Restore(context.Context, endpoint.Endpoint) ([]string, e
 }
 
 func (l *losingAddress) Detach(_ context.Context, _ endpoint.Endpoint, cfg endpoint.DeleteConfig) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
 	if l.kept = append(l.kept, cfg.NoIPRelease); len(l.kept) < 4 {
 		return errors.New("the kernel said no")
 	}
@@ -132,6 +134,8 @@ func TestDeleteKeepsNoIPRelease(t *testing.T) {
 		time.Sleep(1500 * time.Millisecond)
 		m.Delete(t.Context(), specOf("c1:eth0").Attachment, endpoint.DeleteConfig{})
 		time.Sleep(time.Minute)
+		step.mu.Lock()
+		defer step.mu.Unlock()
 		if want := []bool{true, true, true, true}; !slices.Equal(step.kept, want) {
 			t.Errorf("told not to release the address: %v, want %v", step.kept, want)
 		}

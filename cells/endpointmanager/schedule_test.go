@@ -144,3 +144,13 @@ func (s *scheduler) calm() {
 	defer s.mu.Unlock()
 	s.failures = 0
 }
+
+// brokenPromise returns the line of the log that tells of one, or "".
+func (s *scheduler) brokenPromise() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if i := slices.IndexFunc(s.log, func(line string) bool { return strings.Contains(line, "breaks a promise") }); i >= 0 {
+		return s.log[i]
+	}
+	return ""
+}

@@ -39,7 +39,9 @@ func (r *simRuntime) changeLabels() {
 		defer cancel()
 		_, err := a.service.Update(ctx, ep.Spec.Attachment, endpoint.Metadata{Labels: map[string]string{"app": c.value, "free": fmt.Sprint(len(changes)%2 == 0)}})
 		dead := r.isDead(a.process)
-		r.say("the change of %s to %s ends: %v", ep.Spec.Attachment, c.value, err)
+		if !dead { // else several calls end at once, in any order
+			r.say("the change of %s to %s ends: %v", ep.Spec.Attachment, c.value, err)
+		}
 		r.scheduler.mu.Lock()
 		defer r.scheduler.mu.Unlock()
 		c.ended, c.done = true, err == nil && !dead
@@ -73,7 +75,9 @@ func (r *simRuntime) repair() {
 		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 		defer cancel()
 		err := a.service.Repair(ctx, ep.Spec.Attachment)
-		r.say("the repair of %s ends: %v", ep.Spec.Attachment, err)
+		if !r.isDead(a.process) { // else several calls end at once, in any order
+			r.say("the repair of %s ends: %v", ep.Spec.Attachment, err)
+		}
 	}()
 }
 

@@ -79,8 +79,8 @@ func (r *simRuntime) check() error {
 	if agent == nil {
 		return nil
 	}
-	if i := slices.IndexFunc(r.log, func(line string) bool { return strings.Contains(line, "breaks a promise") }); i >= 0 {
-		return errors.New(r.log[i])
+	if line := r.brokenPromise(); line != "" {
+		return errors.New(line)
 	}
 	owners := map[string]endpoint.Attachment{}
 	ready := map[endpoint.Attachment]endpoint.Endpoint{}
@@ -135,6 +135,8 @@ func (r *simRuntime) checkOne(a endpoint.Attachment, ready map[endpoint.Attachme
 // a full disk is no reason to keep a pod from going.
 func (r *simRuntime) forgotten(o *simOp) bool {
 	unwritten := fmt.Sprintf(" ledger.note %s %d: %v", o.attachment, o.began, errInjected)
+	r.scheduler.mu.Lock()
+	defer r.scheduler.mu.Unlock()
 	for i, line := range r.log {
 		if agent, ok := strings.CutSuffix(line, unwritten); ok && slices.Contains(r.log[i:], agent+" is killed") {
 			return true
