@@ -158,7 +158,7 @@ func (k *Keeper) ensure(ctx context.Context) error {
 		}
 	case err != nil:
 		return err
-	case ep.State == endpoint.Held: // no pod depends on it, and a link alone does not say of which kind it is
+	case ep.State == endpoint.Held: // no pod depends on it, and a link alone does not tell its kind
 		return k.recreate(ctx, ep, errHeld)
 	case ep.Spec.Kind != endpoint.KindHealth:
 		return fmt.Errorf("attachment %s is that of the health endpoint, and somebody else has made one: delete it with porin endpoint delete %d", Attachment(), ep.ID)
@@ -287,7 +287,7 @@ func (k *Keeper) probeAddress(ctx context.Context, addr netip.Addr) error {
 	ctx, cancel := context.WithTimeout(ctx, checkTimeout)
 	defer cancel()
 	_, err := k.transport.Ping(ctx, addr)
-	if errors.Is(err, probe.ErrNoSource) { // nor can a kubelet reach pods by that family: nothing is wrong with the endpoint
+	if errors.Is(err, probe.ErrNoSource) { // nor can a kubelet reach pods by that family: the endpoint is whole
 		return nil
 	}
 	if err != nil {

@@ -86,8 +86,8 @@ func (s *Step) Attach(ctx context.Context, ep endpoint.Endpoint, _ *endpoint.Nam
 	return ep, nil
 }
 
-// poolFor is the pool to ask, and how to choose another one: the caller's, or the one that the
-// sources say. A reservation has one already.
+// poolFor returns the pool to ask, and a hint how to choose another pool: the caller's, or the pool that the sources
+// name. A reservation has one already.
 func (s *Step) poolFor(spec endpoint.Spec) (pool, otherwise string) {
 	switch {
 	case spec.Reservation != "":

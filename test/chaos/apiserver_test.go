@@ -94,8 +94,8 @@ type outage func(w *world, random *rand.Rand, stop <-chan struct{}) error
 
 // disturb goes through all kinds of outages, in an order by chance, and then restores the API from a backup
 // of a while before, until it is told to end. All servers run at the end. One node claims blocks of a new pool from the
-// backup until the restore, and another one, which reaches the restored API first, after it: what the records have
-// forgotten must not be given to that one.
+// backup until the restore, and another one, which reaches the restored API first, after it: a block that the records
+// have forgotten must not be given to the second.
 func (a *api) disturb(w *world, random *rand.Rand, stop <-chan struct{}) {
 	outages := []outage{a.killOne, a.killAll, a.hang, a.hangAll, a.partition, a.partitionNode}
 	for {

@@ -145,7 +145,7 @@ func (h *host) porin(args ...string) ([]byte, error) {
 	return exec.CommandContext(ctx, filepath.Join(h.bin, "porin"), append([]string{"--socket", h.node.Socket}, args...)...).CombinedOutput()
 }
 
-// singles is a pool of single addresses: who gets one has claimed a block for it.
+// singles is a pool of single addresses: a pod that gets one has claimed a block for it.
 var singles = cluster.Pool{Name: "singles", Prefixes: []netip.Prefix{netip.MustParsePrefix("10.65.0.0/27")}, IPv4BlockBits: 32}
 
 // agree waits until no node sees anything wrong about addresses, and has each claim a block.

@@ -23,8 +23,8 @@ type denied struct {
 	sent   atomic.Int64
 }
 
-// openDenied makes those that [traffic] sends to, and one a family on each node that the node's guests send to. There are no policies yet, and what is
-// sent arrives.
+// openDenied makes the servers that [traffic] sends to, and one a family on each node that the node's guests send to.
+// There are no policies yet, and all packets arrive.
 func (w *world) openDenied(t *testing.T) (all []*denied) {
 	t.Helper()
 	first, second := w.hosts[0], w.hosts[1]

@@ -31,7 +31,7 @@ type favoured struct {
 // favour has the pods of no other node ask for the pool.
 func (w *world) favour(pool string, h *host) { w.favourite.Store(&favoured{pool, h}) }
 
-// newPool makes a pool of single addresses that nobody has used, and returns its name.
+// newPool makes a pool of single addresses that no pod has used, and returns its name.
 func (w *world) newPool(stop <-chan struct{}) string {
 	n := w.pools
 	w.pools++
@@ -68,7 +68,7 @@ func (w *world) flags(node *testutil.Node) []string {
 	return slices.Concat(always, []string{"--ipam-mode=multi-pool", "--ipam-pre-allocate=4"}, w.api.flags())
 }
 
-// prefixes are those of the node's pods: of the ones that live, when the node has parts of a pool.
+// prefixes are the prefixes of the node's pods: of its live pods, when the node has parts of a pool.
 func (h *host) prefixes() (all []netip.Prefix) {
 	if h.api == nil {
 		return []netip.Prefix{h.node.PodIPv4, h.node.PodIPv6}

@@ -14,7 +14,7 @@ import (
 	"porin.dev/porin/test/nodecheck"
 )
 
-// The namespaces of pods: of those that live all the time, and of those that come and go.
+// The namespaces of pods: of the pods that live all the time, and of the pods that come and go.
 const (
 	residents = "residents"
 	guests    = "guests"

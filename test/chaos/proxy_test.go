@@ -143,7 +143,8 @@ func (x *proxies) replace(random *rand.Rand, stop <-chan struct{}) error {
 	return err
 }
 
-// settle waits until one is left, and the agent has that. It starts one when none is, as a service manager does: one that begins while another one is stopping gives up.
+// settle waits until one proxy is left, and the agent has that. It starts a proxy when none runs, as a service manager
+// does: a proxy that begins while another is stopping gives up.
 func (x *proxies) settle() error {
 	return testutil.Poll(patience, func() error {
 		all := x.running()

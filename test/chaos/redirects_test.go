@@ -29,8 +29,9 @@ const (
 	requestTimeout = 3 * time.Second
 )
 
-// layer7Policies let residents and guests ask [servers] for one path. Who asks from the same node is a pod to it, and from another one perhaps an address. What
-// else a rule allows changes nothing for them: it is another set of rules.
+// layer7Policies let residents and guests ask [servers] for one path. A client on the same node is a pod to it, and a
+// client on another node perhaps an address. Whatever else a rule allows changes nothing for them: it is another set of
+// rules.
 func (w *world) layer7Policies(other string) []byte {
 	x := w.hosts[0].live[2]
 	ports := fmt.Sprintf("toPorts: [{ports: [{port: \"%d\", protocol: TCP}], rules: {http: [{method: GET, path: %q}, {method: GET, path: %q}]}}]", webPort, allowedPath, other)
@@ -64,8 +65,8 @@ func (s *webServer) ServeHTTP(_ http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// serveWeb has a resident of each node serve HTTP: the second one of the first node, and the only one of the others. What they serve is
-// restricted as soon as there are policies.
+// serveWeb starts an HTTP server in a resident of each node: the second resident of the first node, and the only one of
+// the others. Policies, once there are any, restrict it.
 func (w *world) serveWeb(t *testing.T) {
 	t.Helper()
 	for i, h := range w.hosts {
@@ -175,7 +176,7 @@ func (r *request) run(w *wrongs, random *rand.Rand, stop <-chan struct{}) {
 	r.client.CloseIdleConnections()
 }
 
-// works waits until the rules are in force: what they allow is answered, and nothing else.
+// works waits until the rules are in force: allowed requests are answered, and no others.
 func (r *request) works(w *wrongs) {
 	var wrong error
 	err := testutil.Poll(patience, func() error {

@@ -73,7 +73,7 @@ func (h *host) attach(c *testutil.Container, random *rand.Rand) (pod nodecheck.P
 	return pod, true
 }
 
-// use sends a packet that a policy denies, and sometimes one that is answered.
+// use sends a packet that a policy denies, and sometimes a packet that is answered.
 func (h *host) use(pod nodecheck.Pod, random *rand.Rand) {
 	h.tryAsGuest(pod, random)
 	if random.IntN(8) == 0 {

@@ -15,7 +15,7 @@ import (
 // pace is the time between two requests of a flow.
 const pace = 10 * time.Millisecond
 
-// traffic is requests by UDP at a fixed rate, each of which wants its answer.
+// traffic is requests by UDP at a fixed rate, and each wants its answer.
 type traffic struct {
 	flows []*flow
 	done  chan struct{}

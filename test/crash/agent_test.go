@@ -166,7 +166,7 @@ func agentGC(s *scene) operation {
 	}
 }
 
-// stale attaches two containers of which the runtime will know nothing.
+// stale attaches two containers that the runtime will know nothing about.
 func (s *scene) stale() (stale [2]*testutil.Container, err error) {
 	for i := range stale {
 		stale[i] = s.fresh(i)

@@ -36,7 +36,7 @@ func TestReadOnlyCalls(t *testing.T) {
 				}
 			}
 		}
-		if talks < 2 { // a question and its answer: else nobody has looked
+		if talks < 2 { // a question and its answer: else the check has read nothing
 			t.Errorf("%s: %d messages seen", name, talks)
 		}
 	}

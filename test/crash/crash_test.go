@@ -7,9 +7,10 @@
 //	  └────── tracer ◄─────────┘
 //	            continue it, or SIGKILL: all effects before this one have happened, and this one and later ones have not
 //
-// An operation is run with a kill at its first effect, at its second, and so on until it ends without being killed;
-// the last time the process is killed right after. So nobody lists the points by hand, and a new effect is a new
-// point. `make crash` prints how many there are. It takes three quarters of an hour; `make test` kills at every 96th effect, with a random first one.
+// An operation is run with a kill at its first effect, at its second, and so on until it ends without being killed; the
+// last time the process is killed right after. So the test has no list of points, and a new effect is a new point. `make
+// crash` prints how many there are. It takes three quarters of an hour; `make test` kills at every 96th effect, with a
+// random first one.
 package crash
 
 import (
@@ -32,7 +33,7 @@ type row struct {
 	of   func(*scene) operation
 }
 
-// operations are those of a node with CIDRs of its own, the longest first.
+// operations are the operations of a node with CIDRs of its own, the longest first.
 var operations = []row{
 	{"agent, first start", 0, agentFirstStart},
 	{"agent, start that makes the health endpoint", 1, agentHealthStart},

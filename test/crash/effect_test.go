@@ -13,8 +13,8 @@ import (
 // effect is a system call that changes something outside of its process.
 type effect struct {
 	call string // its name, or what it asks of the kernel: "RTM_NEWLINK", "bpf MAP_UPDATE_ELEM"
-	on   string // file, if it is of one
-	talk bool   // it tells somebody something, and changes nothing by itself
+	on   string // file, or "" for none
+	talk bool   // it sends a message, and changes nothing by itself
 }
 
 func (e effect) String() string { return strings.TrimSpace(e.call + " " + e.on) }

@@ -18,8 +18,8 @@ import (
 // operation is what is interrupted at every effect of victim.
 type operation struct {
 	victim  *tracer
-	prepare func() error // what is there before
-	run     func()       // what may be interrupted
+	prepare func() error // makes the state before the operation
+	run     func()       // the operation that may be interrupted
 	judge   func() error // what must be so after
 	// only says at which effects it is interrupted; nil is at all.
 	only func(effect) bool

@@ -16,7 +16,7 @@ const (
 	offsetArgs = 16
 )
 
-// filter makes every system call wait for the tracer, but for those that change nothing.
+// filter makes every system call wait for the tracer, except calls that change nothing.
 func filter() []unix.SockFilter {
 	allow, notify := result(unix.SECCOMP_RET_ALLOW), result(unix.SECCOMP_RET_USER_NOTIF)
 	program := []unix.SockFilter{
@@ -33,7 +33,7 @@ func filter() []unix.SockFilter {
 	}
 	program = append(program, notify)
 	return append(program,
-		// The launcher's own report, without which nobody could continue it.
+		// The launcher's own report: without it the tracer could not continue it.
 		unless(unix.BPF_JEQ, unix.SYS_SENDMSG, 4), load(offsetArgs), unless(unix.BPF_JEQ, reportFD, 1), allow, notify,
 		// Logs, and the launcher's last words.
 		unless(unix.BPF_JEQ, unix.SYS_WRITE, 4), load(offsetArgs), unless(unix.BPF_JEQ, 2, 1), allow, notify,

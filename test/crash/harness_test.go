@@ -15,7 +15,7 @@ func TestHarnessKillsBeforeEffect(t *testing.T) {
 	testutil.Root(t)
 	const first, second = "one\n", "two\n"
 	for name, row := range map[string]struct {
-		call, file string // to die at; no call for nobody dies
+		call, file string // to die at; without a call no process dies
 		want       map[string]string
 	}{
 		"making the first":   {"create", "a", map[string]string{}},
@@ -46,7 +46,7 @@ func TestHarnessKillsBeforeEffect(t *testing.T) {
 	}
 }
 
-// TestHarnessUnknownCall: what is not known to be harmless counts.
+// TestHarnessUnknownCall: a call counts unless it is known to be harmless.
 func TestHarnessUnknownCall(t *testing.T) {
 	if e, is := (process{}).effectOf(notification{nr: 9999}); !is || e.call != "system call 9999" || e.talk {
 		t.Errorf("%+v, %v", e, is)

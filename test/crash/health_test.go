@@ -18,8 +18,8 @@ const (
 	healthOff = "--health-endpoint=false"
 )
 
-// agentHealthStart: an agent makes the node's health endpoint after its start. Killed wherever, the next one has one that
-// answers, and the one after it, which is to have none, leaves nothing of it.
+// agentHealthStart: an agent makes the node's health endpoint after its start. Killed wherever, the next agent has an
+// endpoint that answers. The agent after it is started without one, and leaves nothing of it.
 func agentHealthStart(s *scene) operation {
 	return operation{
 		victim: s.agents,
@@ -41,7 +41,7 @@ func agentHealthRestart(s *scene) operation {
 	}
 }
 
-// agentHealthOff: an agent that is to have no health endpoint removes that of the previous one.
+// agentHealthOff: an agent without a health endpoint removes the previous agent's.
 func agentHealthOff(s *scene) operation {
 	return operation{
 		victim:  s.agents,

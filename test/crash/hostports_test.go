@@ -36,14 +36,14 @@ func hostPorts(port int) map[string]any {
 	return map[string]any{portMappings: mappings}
 }
 
-// portMappings is the capability by which a container asks for host ports.
+// portMappings is the capability that a container asks for host ports with.
 const portMappings = "portMappings"
 
 func asksForHostPorts(caps map[string]any) bool { return caps[portMappings] != nil }
 
 var ipv4Address = regexp.MustCompile(`\d+\.\d+\.\d+\.\d+`)
 
-// hostPortsAgree checks that host ports lead to those of live that asked for one, and to as many others at the most.
+// hostPortsAgree checks that host ports lead to the live pods that asked for one, and to as many others at the most.
 func (s *scene) hostPortsAgree(live []nodecheck.Pod, others int) (err error) {
 	if !asksForHostPorts(s.guestCaps) {
 		return nil

@@ -34,7 +34,7 @@ func netlinkEffect(datagram []byte) (effect, bool) {
 	return effect{call: strings.Join(changes, "+")}, len(changes) > 0
 }
 
-// objects are the kinds of message, of which each has NEW, DEL, GET and SET (linux/rtnetlink.h).
+// objects are the kinds of message. Each has NEW, DEL, GET and SET (linux/rtnetlink.h).
 var objects = map[uint16]string{
 	unix.RTM_NEWLINK: "LINK", unix.RTM_NEWADDR: "ADDR", unix.RTM_NEWROUTE: "ROUTE", unix.RTM_NEWNEIGH: "NEIGH",
 	unix.RTM_NEWQDISC: "QDISC", unix.RTM_NEWTFILTER: "TFILTER",
@@ -59,7 +59,7 @@ var bpfReads = []uint64{
 	unix.BPF_LINK_GET_NEXT_ID, bpfTokenCreate,
 }
 
-// bpfTokenCreate is BPF_TOKEN_CREATE (Linux 6.9), which gives the caller a file and nobody else anything.
+// bpfTokenCreate is BPF_TOKEN_CREATE (Linux 6.9), which gives the caller a file and changes nothing else.
 const bpfTokenCreate = 36
 
 var bpfWrites = map[uint64]string{

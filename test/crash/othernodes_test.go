@@ -52,7 +52,8 @@ func otherNodeComes(routing string) func(*scene) operation {
 	}
 }
 
-// otherNodeDeleted: killed wherever, the next agent has nothing of the node. The one that is killed knows the node from a previous agent, too.
+// otherNodeDeleted: killed wherever, the next agent has nothing of the node. The killed agent knows the node from a
+// previous agent, too.
 func otherNodeDeleted(routing string) func(*scene) operation {
 	return func(s *scene) operation {
 		other := newOtherNode(s, routing)
@@ -77,7 +78,8 @@ func otherNodeDeleted(routing string) func(*scene) operation {
 	}
 }
 
-// ofOtherNodes are the effects by which an agent changes maps, programs on devices, routes and rules. What it writes to a file is a row of its own.
+// ofOtherNodes are the effects with which an agent changes maps, programs on devices, routes and rules. Its writes to a
+// file are a row of their own.
 func ofOtherNodes(e effect) bool {
 	return strings.HasPrefix(e.call, "bpf ") || strings.HasPrefix(e.call, "RTM_") || strings.Contains(e.call, "nftables")
 }
@@ -91,7 +93,7 @@ func (s *scene) knowsOthers() error {
 	return err
 }
 
-// otherNode is another node, of which there are records and nothing else.
+// otherNode is another node that has records and nothing else.
 type otherNode struct {
 	*scene
 	admin   *admin.Nodes

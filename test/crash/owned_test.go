@@ -17,14 +17,14 @@ import (
 	"porin.dev/porin/internal/testutil"
 )
 
-// pools are those of a node: what its agent gives out from, and what the store says, read without the agent.
+// pools are the pools of a node: the blocks that its agent gives out from, and the store's, read without the agent.
 type pools struct {
 	agent   *testutil.Agent
 	records *cluster.Backend // nil for those in the agent's own store
 }
 
-// maxBlocks is what a few pods of a pool may own of a family: one that is in use, and one that is about to be given back,
-// whatever was killed how often.
+// maxBlocks is how many blocks of a family a few pods of a pool may own: one in use, and one about to be given back,
+// however often which process was killed.
 const maxBlocks = 2
 
 // agree checks that the agent gives out from what is the node's, all of it and no more, and that this does not grow.

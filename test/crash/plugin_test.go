@@ -71,7 +71,7 @@ func again(of func(*scene) operation) func(*scene) operation {
 	}
 }
 
-// pluginGC: the next GC removes what one that was cut short has not.
+// pluginGC: the next GC removes the leftovers of an interrupted one.
 func pluginGC(s *scene) operation {
 	var stale [2]*testutil.Container
 	return operation{

@@ -7,7 +7,7 @@ import (
 	"porin.dev/porin/api/v1/client"
 )
 
-// The namespaces of pods: of those that live all the time, and of those that come and go.
+// The namespaces of pods: of the pods that live all the time, and of the pods that come and go.
 const (
 	residents = "residents"
 	guests    = "guests"
@@ -18,7 +18,7 @@ func podArgs(namespace, name string) [][2]string {
 	return [][2]string{{"IgnoreUnknown", "1"}, {"K8S_POD_NAMESPACE", namespace}, {"K8S_POD_NAME", name}, {"K8S_POD_UID", name}}
 }
 
-// Each pod that comes has tables of its own, and a class in those of the pods that live.
+// Each new pod has tables of its own, and a class in the tables of the pods that live.
 const ingressPolicies = `
 apiVersion: networking.k8s.io/v1
 kind: NetworkPolicy

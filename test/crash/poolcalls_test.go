@@ -16,8 +16,8 @@ func (p *pools) put(pool v1.PoolSpec) error {
 	return nil
 }
 
-// empty has the pool be there, and the node own nothing of it, nor be asked for any. A disabled pool's blocks are given
-// back at once.
+// empty makes the pool, of which the node owns nothing and is not asked for anything. The blocks of a disabled pool are
+// given back at once.
 func (p *pools) empty(pool v1.PoolSpec) error {
 	disabled := pool
 	disabled.Disabled = true
@@ -40,7 +40,7 @@ func (p *pools) awaitNone(pool string) error {
 	})
 }
 
-// awaitRested waits until no address rests: a block of which one does is not empty.
+// awaitRested waits until no address rests: a block with a resting address is not empty.
 func (p *pools) awaitRested() error {
 	return p.within(func() error {
 		var answer v1.IPAM

@@ -14,7 +14,8 @@ import (
 	"porin.dev/porin/internal/testutil"
 )
 
-// poolOperations are those of a node with pools of the cluster, in a store of its own, of which every write is an effect.
+// poolOperations are the operations of a node with pools of the cluster, in a store of its own whose every write is an
+// effect.
 var poolOperations = []row{
 	{"pools, ADD from an own block", 1, agentAdd},
 	{"pools, ADD that claims a block first", 1, claimingAdd},
@@ -26,7 +27,7 @@ var poolOperations = []row{
 	{"pools, orderly end", 1, agentStop},
 }
 
-// The pools: one that is claimed ahead, and one of which nothing is claimed before it is asked for.
+// The pools: the node claims blocks of the first ahead, and blocks of the second only when asked.
 var (
 	ahead = v1.PoolSpec{Name: "default", Prefixes: prefixes("10.64.0.0/24", "fd00:64::/120"), Quarantine: new(time.Duration(0))}
 	asked = v1.PoolSpec{Name: "blue", Prefixes: prefixes("10.65.0.0/24", "fd00:65::/120"), Quarantine: new(time.Duration(0))}
@@ -66,7 +67,7 @@ func ofBlocks(of func(*scene) operation) func(*scene) operation {
 	}
 }
 
-// claimingAdd is an ADD from a pool of which the node has nothing.
+// claimingAdd is an ADD from a pool that the node has no block of.
 func claimingAdd(s *scene) operation {
 	o := agentAdd(s)
 	prepare := o.prepare

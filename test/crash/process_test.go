@@ -18,7 +18,7 @@ func openProcess(pid int) (process, error) {
 	return process{pid, fd}, err
 }
 
-// effectOfAny is effectOf for a call of this process, or of one that it has started.
+// effectOfAny is effectOf for a call of this process, or of a process that it has started.
 func (p process) effectOfAny(n notification) (effect, bool) {
 	if p.has(n.tid) {
 		return p.effectOf(n)

@@ -20,7 +20,8 @@ import (
 // redirectPort is where pods serve HTTP behind layer 7 rules.
 const redirectPort = 8080
 
-// layer7Policies let the pods of both namespaces, beside their node, ask residents for one path. What they ask goes through the proxy.
+// layer7Policies let the pods of both namespaces, beside their node, ask residents for one path. Their requests go
+// through the proxy.
 func layer7Policies() (text string) {
 	for _, namespace := range []string{residents, guests} {
 		text += fmt.Sprintf(`

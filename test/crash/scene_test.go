@@ -102,8 +102,8 @@ func (s *scene) settleIn(pods int) {
 	}
 }
 
-// flags give every freed address out again at once, so that one that is freed too early is seen, and let the doctor
-// look and repair nothing: what it would repair is a leak.
+// flags make the agent give every freed address out again at once, so that the test sees an address that is freed too
+// early. The doctor only reports: a repair would hide a leak.
 func (s *scene) flags(more ...string) []string {
 	return slices.Concat(s.mode, smallMaps, []string{"--doctor-repair=false", "--log-level=warn"}, more)
 }
@@ -113,7 +113,7 @@ var smallMaps = []string{"--max-endpoints=512", "--datapath-max-connections=1024
 
 func tail(text string, n int) string { return text[max(0, len(text)-n):] }
 
-// fresh is a container with an ID that nobody has seen, in one of the spare namespaces.
+// fresh is a container with a new ID, in one of the spare namespaces.
 func (s *scene) fresh(spare int) *testutil.Container {
 	c := &testutil.Container{Namespace: s.spare[spare], ID: testutil.NewContainerID(), IfName: "eth0"}
 	c.Args, c.Caps = s.podOf(guests, c.ID[:16]), s.guestCaps
@@ -163,7 +163,7 @@ func (s *scene) stop() {
 	s.agent.Ended(reach)
 }
 
-// restart starts the next agent, which nobody kills.
+// restart starts the next agent, which no test kills.
 func (s *scene) restart() error {
 	s.agent.End()
 	if err := s.agent.TryStart(); err != nil {

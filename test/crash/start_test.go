@@ -32,7 +32,7 @@ func agentFirstStart(s *scene) operation {
 	}
 }
 
-// agentRestore: what lives comes back, what was half made is undone, and what was deleted meanwhile is gone.
+// agentRestore: live endpoints come back, half made ones are undone, and endpoints deleted meanwhile are gone.
 func agentRestore(s *scene) operation {
 	var half, deleted *testutil.Container
 	return operation{
@@ -45,7 +45,7 @@ func agentRestore(s *scene) operation {
 			if err := s.halfMade(half); err != nil {
 				return err
 			}
-			return s.del(deleted) // nobody answers: it leaves a record
+			return s.del(deleted) // no agent answers: it leaves a record
 		},
 		run: func() { _ = s.agent.TryStart() },
 		judge: func() error {
@@ -73,7 +73,7 @@ func (s *scene) halfMade(c *testutil.Container) error {
 	return nil
 }
 
-// agentResize: the next start carries on with the maps as they are, and nobody loses an entry.
+// agentResize: the next start continues with the maps as they are, and no entry is lost.
 func agentResize(s *scene) operation {
 	sizes := []string{"--max-endpoints=2048", "--max-endpoints=1024"}
 	return operation{

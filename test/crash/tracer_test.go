@@ -15,7 +15,7 @@ import (
 // are started by one goroutine.
 type tracer struct {
 	running sync.WaitGroup
-	child   *os.File // what the last process was given; nil before the first
+	child   *os.File // given to the last process; nil before the first
 
 	mu   sync.Mutex // guards the fields below
 	trap trap
@@ -49,7 +49,7 @@ func when(call string) trap {
 // never is the trap of who only counts.
 func never(int, effect) bool { return false }
 
-// arm begins to count, and sets a trap. With nil nobody is killed any more.
+// arm begins to count, and sets a trap. With nil no process is killed any more.
 func (t *tracer) arm(trap trap) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -113,7 +113,7 @@ func (t *tracer) letGo() {
 	}
 }
 
-// end waits for the processes to end, which somebody else makes them do.
+// end waits for the processes to end. It does not end them.
 func (t *tracer) end() {
 	t.running.Wait()
 	t.letGo()
@@ -129,8 +129,8 @@ func (t *tracer) wrapArmed(cmd *exec.Cmd) {
 	}
 }
 
-// serve watches one process, and those that it starts, to their end. The one dies at the effects of all, and the others go on
-// without it.
+// serve watches one process, and its children, to their end. The process dies at the effects of all, and the children
+// continue without it.
 func (t *tracer) serve(socket int) error {
 	pid, listener, err := receive(socket)
 	_ = unix.Close(socket)

@@ -37,8 +37,8 @@ func singles(name, prefix string) v1.PoolSpec {
 	return v1.PoolSpec{Name: name, Prefixes: []netip.Prefix{netip.MustParsePrefix(prefix)}, IPv4BlockBits: 32}
 }
 
-// TestAddStoreUnavailable has a pool of which the node has no block, one of which it has all addresses in use, and one
-// that it has not seen.
+// TestAddStoreUnavailable asks for addresses of three pools: the node has no block of the first, has all addresses of
+// the second in use, and has not seen the third.
 func TestAddStoreUnavailable(t *testing.T) {
 	t.Parallel()
 	r := newAPI(t).newRig()
@@ -64,7 +64,7 @@ func TestAddStoreUnavailable(t *testing.T) {
 	}
 }
 
-// TestAddWithoutFreeBlock has a pool of which other nodes have claimed everything, and one of which both have some.
+// TestAddWithoutFreeBlock: other nodes have claimed all blocks of one pool, and both nodes have blocks of another.
 func TestAddWithoutFreeBlock(t *testing.T) {
 	api := newAPI(t)
 	one, two := api.newRig("--node-name=one"), api.newRig("--node-name=two")

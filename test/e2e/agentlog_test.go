@@ -9,7 +9,7 @@ import (
 	"porin.dev/porin/cells/node"
 )
 
-// TestAgentLog: the log tells when the agent starts, what it has restored, and why it stops.
+// TestAgentLog: the log tells when the agent starts, which endpoints it has restored, and why it stops.
 func TestAgentLog(t *testing.T) {
 	r := newRig(t)
 	r.pod()

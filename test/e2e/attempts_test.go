@@ -106,7 +106,7 @@ func TestADDBeganBeforeDEL(t *testing.T) {
 	if r.node.HasLink(t, old.Host.Index) {
 		t.Errorf("link %d is there", old.Host.Index)
 	}
-	r.add(p.Container) // one that begins after it is a new life
+	r.add(p.Container) // an ADD that begins after it is a new life
 	r.cni.MustDel(t, p.Container)
 	r.nothingLeft()
 }

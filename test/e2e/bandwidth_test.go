@@ -30,7 +30,7 @@ func (r *rig) limited(b v1.Bandwidth) pod {
 	return r.add(c)
 }
 
-// queues are the links whose root qdisc the packets of a container pass: what it gets, and what it sends.
+// queues are the links whose root qdisc the packets of a container pass: to it, and from it.
 type queues struct{ ingress, egress int }
 
 func (r *rig) queuesOf(p pod) (q queues) {
@@ -177,7 +177,7 @@ func TestBandwidthRefused(t *testing.T) {
 	r.nothingLeft()
 }
 
-// TestBandwidthRepaired: what somebody removes of the limits is found and made anew, by the doctor and by a start.
+// TestBandwidthRepaired: the doctor and a start each find missing parts of the limits, and make them again.
 func TestBandwidthRepaired(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)

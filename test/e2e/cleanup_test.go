@@ -218,7 +218,7 @@ func testCleanup(t *testing.T, r *cleanupRig) {
 	r.clean()
 }
 
-// TestCleanupKilled has a killed cleanup be completed by the next one.
+// TestCleanupKilled: the next cleanup completes a killed one.
 func TestCleanupKilled(t *testing.T) {
 	r := newCleanupRig(t)
 	r.agent.Kill(t)

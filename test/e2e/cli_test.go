@@ -116,7 +116,7 @@ func TestEndpointReferences(t *testing.T) {
 			t.Errorf("%s is endpoint %d, want %d", ref, got.ID, want.ID)
 		}
 	}
-	for _, ref := range refs[2:] { // what is deleted by one name is gone by all
+	for _, ref := range refs[2:] { // an endpoint that is deleted by one name is gone by all
 		if done := r.cli("endpoint", "delete", ref); ref == refs[2] && done.code != 0 || ref != refs[2] && done.code != 3 {
 			t.Errorf("delete %s: exit code %d: %s%s", ref, done.code, done.out, done.err)
 		}

@@ -14,8 +14,8 @@ import (
 // rulesForB are layer 7 rules for the clients of b.
 const rulesForB = "{endpointSelector: {matchLabels: {app: b}}, ingress: [{" + publicOnly + "}]}"
 
-// TestHTTPRulesClientGone has a client's reset be lost before its first request: the proxy's socket, which would get what the client's next connection with the same ports
-// sends, is gone soon.
+// TestHTTPRulesClientGone: a client's reset is lost before its first request. The proxy's socket, which would get the
+// packets of the client's next connection with the same ports, is gone soon.
 func TestHTTPRulesClientGone(t *testing.T) {
 	t.Parallel()
 	testutil.NeedPrograms(t, "nft", "ss")

@@ -14,8 +14,8 @@ import (
 	"porin.dev/porin/internal/testutil"
 )
 
-// TestDELDeletesConnections: what the node's kernel tracks of a container's address is gone after its DEL, and that of
-// others is not.
+// TestDELDeletesConnections: a DEL removes the connections of the container's address that the node's kernel tracks, and
+// no others.
 func TestDELDeletesConnections(t *testing.T) {
 	testutil.Root(t)
 	node := testutil.NewNode(t)
@@ -49,7 +49,7 @@ func TestDELDeletesConnections(t *testing.T) {
 	}
 }
 
-// track has the node's kernel track a connection that somebody has with an address by way of a service.
+// track makes the node's kernel track a connection with an address by way of a service.
 func (r *rig) track(addr netip.Addr, port uint16) {
 	r.Helper()
 	family, client, service := netlink.InetFamily(unix.AF_INET), "198.51.100.7", "203.0.113.10"
@@ -68,7 +68,7 @@ func (r *rig) track(addr netip.Addr, port uint16) {
 	}
 }
 
-// tracked counts the connections that an address has begun, and those of which it answers.
+// tracked counts the connections that an address has begun, and the connections that it answers.
 func (r *rig) tracked(addr netip.Addr) (n int) {
 	r.Helper()
 	family := netlink.InetFamily(unix.AF_INET)

@@ -13,7 +13,7 @@ import (
 	"porin.dev/porin/internal/testutil"
 )
 
-// connections counts those of the agent's socket, also one that the agent has not accepted yet.
+// connections counts the connections of the agent's socket, also one that the agent has not accepted yet.
 func (r *rig) connections() int {
 	r.Helper()
 	var table []byte
@@ -51,7 +51,7 @@ func TestADDPluginKilled(t *testing.T) {
 		t.Error("ADD succeeded without an agent at work")
 	}
 	r.signal(unix.SIGCONT)
-	testutil.Eventually(t, func() error { // the agent notices that its caller has left, or has not begun by then
+	testutil.Eventually(t, func() error { // the agent notices that its caller has left, or has not begun
 		r.answered()
 		if all := r.endpoints(); len(all) > 0 || r.hasHostLink(c) {
 			return fmt.Errorf("endpoints %+v, link %v", all, r.hasHostLink(c))

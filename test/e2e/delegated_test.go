@@ -44,7 +44,7 @@ func newDelegatedRig(t *testing.T, flags ...string) *delegatedRig {
 	return r
 }
 
-// runtime is one that attaches to a network.
+// runtime is a runtime that attaches to a network.
 func (r *delegatedRig) runtime(network string, ipam map[string]any) *testutil.CNI {
 	r.Helper()
 	return r.node.NewCNI(r, testutil.CNIConfig{Bin: r.bin, Network: network, Plugin: map[string]any{"ipam": ipam}})

@@ -10,7 +10,7 @@ import (
 	"porin.dev/porin/internal/testutil"
 )
 
-// staticRig is one with the real static, which gives what its section says to everybody.
+// staticRig is a rig with the real static, which gives every container the addresses of its section.
 func staticRig(t *testing.T) *delegatedRig {
 	t.Helper()
 	r := delegateTo(t, "static")

@@ -21,7 +21,7 @@ func (r *rig) recorded() (names []string) {
 	return names
 }
 
-// complaints are the lines of the agent's log that want somebody to look.
+// complaints are the lines of the agent's log that an operator should look at.
 func (r *rig) complaints() (lines []string) {
 	for line := range strings.Lines(r.agent.Log()) {
 		if strings.Contains(line, "level=WARN") || strings.Contains(line, "level=ERROR") {

@@ -19,7 +19,7 @@ import (
 	"porin.dev/porin/internal/testutil"
 )
 
-// pathsOf are those of the entries that a pod of the node has, by its own port and the other one.
+// pathsOf are the paths of the entries that a pod of the node has, by its own port and the other one.
 func (r *rig) pathsOf(p pod) map[[2]uint16]uint8 {
 	r.Helper()
 	m, err := ebpf.LoadPinnedMap(filepath.Join(r.node.BPFRoot, "maps", bpf.Connections), nil)
@@ -179,7 +179,7 @@ func TestDirectErrors(t *testing.T) {
 	})
 }
 
-// TestDirectPolicy: a policy decides about connections past the stack, also about those that are open.
+// TestDirectPolicy: a policy decides about connections past the stack, also about open ones.
 func TestDirectPolicy(t *testing.T) {
 	t.Parallel()
 	forEachWiring(t, 2, func(t *testing.T, c *nodeGroup, _ *testutil.Fabric) {
@@ -230,7 +230,7 @@ spec:
 	})
 }
 
-// denyIngress is a policy for pods that nobody may ask.
+// denyIngress is a policy for pods that no client may ask.
 const denyIngress = `
 apiVersion: networking.k8s.io/v1
 kind: NetworkPolicy
@@ -240,8 +240,8 @@ spec:
   policyTypes: [Ingress]
 `
 
-// TestDirectIdle: the entry of a connection has expired at the node of the pod that has opened it, and that nobody may ask. The server speaks
-// first.
+// TestDirectIdle: the entry of a connection has expired at the node of the pod that has opened it, and that no client
+// may ask. The server speaks first.
 func TestDirectIdle(t *testing.T) {
 	t.Parallel()
 	forEachWiring(t, 2, func(t *testing.T, c *nodeGroup, _ *testutil.Fabric) {
@@ -287,7 +287,8 @@ func secondUplink(t *testing.T, fabric *testutil.Fabric, n, other *testutil.Node
 	}
 }
 
-// TestDirectMoves: open connections' packets come by another device than before. A policy decides about them by who has opened them.
+// TestDirectMoves: open connections' packets come by another device than before. A policy decides about them by the pod
+// that has opened them.
 func TestDirectMoves(t *testing.T) {
 	fabric := testutil.NewLAN(t)
 	p := newTwoPods(t, newNodes(t, fabric, 2))
@@ -315,8 +316,8 @@ func TestDirectMoves(t *testing.T) {
 	hear("after a policy has changed")
 }
 
-// TestDirectAsymmetric: the other node's packets come by another device than the one that packets to it leave by. kube-proxy's rules drop a
-// SYN-ACK there, as conntrack has not seen the SYN; when that is sent again, it takes the stack.
+// TestDirectAsymmetric: packets from the other node come by another device than packets to it. kube-proxy's rules drop a
+// SYN-ACK there, as conntrack has not seen the SYN; the repeated one takes the stack.
 func TestDirectAsymmetric(t *testing.T) {
 	t.Parallel()
 	forEachProxyMode(t, func(t *testing.T, mode proxyMode) {

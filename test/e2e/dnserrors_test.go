@@ -27,7 +27,7 @@ func TestDNSForgedErrors(t *testing.T) {
 	}
 	done := make(chan struct{})
 	server := &dns.Server{PacketConn: socket, Handler: dns.HandlerFunc(func(w dns.ResponseWriter, query *dns.Msg) {
-		time.Sleep(time.Second) // of one that has to ask others
+		time.Sleep(time.Second) // as a server that has to ask others
 		_ = w.WriteMsg(new(dns.Msg).SetReply(query))
 	})}
 	go func() { defer close(done); _ = server.ActivateAndServe() }()
@@ -85,7 +85,8 @@ func TestDNSForgedErrors(t *testing.T) {
 	}
 }
 
-// TestDNSRulesServerRefuses: nobody listens at the server's port, of which it tells by ICMP. The proxy answers at once, and not when its time for an answer is over.
+// TestDNSRulesServerRefuses: no program listens at the server's port, and ICMP says so. The proxy answers at once,
+// before its time for an answer is over.
 func TestDNSRulesServerRefuses(t *testing.T) {
 	n := newServiceNodes(t, nftablesMode{})
 	n.label()

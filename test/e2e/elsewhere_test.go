@@ -56,7 +56,7 @@ func TestStartElsewhereWithoutLedger(t *testing.T) {
 	}
 }
 
-// TestDELUnknownElsewhere asks for the name by which the agent itself knows a link that does not say whose it is.
+// TestDELUnknownElsewhere asks for the agent's own name for a link without a mark of its owner.
 func TestDELUnknownElsewhere(t *testing.T) {
 	r := newRig(t)
 	p := r.pod()

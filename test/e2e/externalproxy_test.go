@@ -112,7 +112,7 @@ func (r *rig) connected(p *proxyProcess) {
 	})
 }
 
-// newExternal are nodes of which the first has its proxy in a process of its own.
+// newExternal are nodes. The first has its proxy in a process of its own.
 func newExternal(t *testing.T) (*serviceNodes, *proxyProcess) {
 	t.Helper()
 	testutil.Root(t)
@@ -167,7 +167,7 @@ func (n *serviceNodes) checkExternalEnds(p *proxyProcess) {
 	p.ended()
 }
 
-// load requests from several clients until it is stopped. Each request has a connection of its own, or one of those that are kept.
+// load requests from several clients until it is stopped. Each request has a connection of its own, or uses a kept one.
 type load struct {
 	wait            sync.WaitGroup
 	stopped         chan struct{}
@@ -293,7 +293,8 @@ func repeats() int {
 	return 4
 }
 
-// TestExternalProxyAgentAway kills and stops the agent again and again under load: what goes through the proxy goes on, and rules apply.
+// TestExternalProxyAgentAway kills and stops the agent again and again under load: connections through the proxy
+// continue, and rules apply.
 func TestExternalProxyAgentAway(t *testing.T) {
 	n, p := newExternal(t)
 	n.ciliumPolicy(webAndNames)
@@ -461,7 +462,8 @@ func TestExternalProxyAgentHangs(t *testing.T) {
 	}
 }
 
-// TestExternalProxyOtherMaps starts the agent with maps of another size, which it makes anew: the proxy and its program read those.
+// TestExternalProxyOtherMaps starts the agent with maps of another size, which it makes again: the proxy and its program
+// read the new ones.
 func TestExternalProxyOtherMaps(t *testing.T) {
 	n, p := newExternal(t)
 	serveWeb(t, n.node1)
@@ -604,7 +606,8 @@ func TestExternalProxyServesAgain(t *testing.T) {
 	first.ended()
 }
 
-// TestExternalProxyReplacedPolicyChanges: a request that the previous proxy still serves goes on when the policy is another one that allows it, too.
+// TestExternalProxyReplacedPolicyChanges: a request that the previous proxy still serves continues when another policy
+// allows it, too.
 func TestExternalProxyReplacedPolicyChanges(t *testing.T) {
 	n, p := newExternal(t)
 	n.ciliumPolicy(webAndNames)

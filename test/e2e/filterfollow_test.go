@@ -8,7 +8,7 @@ import (
 	"porin.dev/porin/internal/testutil"
 )
 
-// TestFilterRestoredAfterFlush: the table for egress policies comes back by itself when somebody flushes the ruleset.
+// TestFilterRestoredAfterFlush: the table for egress policies comes back by itself after a flush of the ruleset.
 func TestFilterRestoredAfterFlush(t *testing.T) {
 	r := newRig(t, "--doctor-interval=0")
 	r.named("demo", "web")

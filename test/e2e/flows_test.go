@@ -73,7 +73,7 @@ func (n *serviceNodes) flowsSince(since uint64, want ...string) (texts []string,
 	return texts, last
 }
 
-// flowCases: a may reach b and nobody else.
+// flowCases: a may reach b alone.
 func (n *serviceNodes) flowCases(six bool, protocol string) []flowCase {
 	name := strings.ToUpper(protocol)
 	text := func(verdict, from, to string, by netip.AddrPort, rule string) string {
@@ -126,7 +126,7 @@ func TestFlows(t *testing.T) {
 					}
 					again[c.want] = again[c.want] || time.Since(start) > 900*time.Millisecond
 				}
-				// What comes after this one is of others.
+				// The records after this one are of others.
 				if err := reachWithin(n.c, "tcp", n.b.at(six, backendPort), answerTime); err != nil {
 					t.Error(err)
 				}
@@ -203,7 +203,7 @@ func TestPolicyDiffOfFlows(t *testing.T) {
 	}
 }
 
-// flowsNow are those that there are, and the number of the last one.
+// flowsNow are the flows so far, and the number of the last one.
 func (n *serviceNodes) flowsNow() (flows []v1.Flow, last uint64) {
 	n.Helper()
 	for f, err := range n.one.api.Flows(n.Context(), client.FlowOptions{}) {
@@ -403,7 +403,7 @@ func TestFlowNames(t *testing.T) {
 	if answer, err := n.a.resolve("udp", n.b.at(false, dnsPort), "www.example.com."); err != nil || len(answer.Answer) != 1 {
 		t.Fatalf("answer %v, %v", answer, err)
 	}
-	server := netip.MustParseAddrPort("198.51.100.9:443") // that nobody has
+	server := netip.MustParseAddrPort("198.51.100.9:443") // an address that no host has
 	for _, p := range []party{n.a, n.c} {
 		_ = reachWithin(p, "udp", server, 50*time.Millisecond)
 	}

@@ -71,7 +71,7 @@ func TestForgedFrames(t *testing.T) {
 				}
 				return nil
 			})
-			// What is its own arrives, and nothing has before it.
+			// Its own frame arrives, and none before it.
 			for _, honest := range [][]byte{from.udp4(a.ipv4, b.ipv4, f.name), from.udp6(a.ipv6, b.ipv6, f.name)} {
 				from.send(honest)
 				if _, others := to.until(carries(f.name)); others > 0 {

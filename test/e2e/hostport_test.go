@@ -16,7 +16,7 @@ import (
 // hostPort is the port of the node that leads to the container.
 const hostPort = 8090
 
-// withPorts returns a container of the pod demo/NAME that asks for host ports: "tcp 8090", "udp 192.0.2.1 8090", each of which
+// withPorts returns a container of the pod demo/NAME that asks for host ports: "tcp 8090", "udp 192.0.2.1 8090". Each
 // leads to backendPort.
 func withPorts(t testing.TB, name string, ports ...string) *testutil.Container {
 	t.Helper()
@@ -107,7 +107,7 @@ func (n *serviceNodes) hostPortCases(e party, six bool) []serviceCase {
 	return cases
 }
 
-// hostPortNode is a node with agent, and somebody outside that knows no way to the pods.
+// hostPortNode is a node with agent, and a host outside that has no route to the pods.
 type hostPortNode struct {
 	*rig
 	outside, itself party
@@ -129,7 +129,7 @@ func (n *hostPortNode) serving(c *testutil.Container, name string) pod {
 	return p
 }
 
-// answersAs checks who answers at a port of the node, to the outside by default; "" is nobody.
+// answersAs checks which container answers at a port of the node, to the outside by default; "" is none.
 func (n *hostPortNode) answersAs(when, server string, to netip.AddrPort, from party) {
 	n.Helper()
 	within := answerTime
@@ -212,7 +212,8 @@ func TestHostPortTaken(t *testing.T) {
 	n.answersAs("after the DEL", "second", netip.AddrPortFrom(n.node.IPv4, 8091), n.outside)
 }
 
-// TestHostPortReplacedPod: the pod of a StatefulSet is made anew, and the DEL of the one before comes late, or never.
+// TestHostPortReplacedPod: the pod of a StatefulSet is created again, and the DEL of the previous one comes late, or
+// never.
 func TestHostPortReplacedPod(t *testing.T) {
 	n := newHostPortNode(t)
 	old := withPorts(t, "db-0", "tcp 8090", "udp 8090")
@@ -225,7 +226,7 @@ func TestHostPortReplacedPod(t *testing.T) {
 	n.agrees()
 }
 
-// TestHostPortOutlives an agent that is killed and one that stops, and rules that somebody flushes meanwhile or afterwards.
+// TestHostPortOutlives: rules outlive an agent that is killed, an agent that stops, and a flush meanwhile or afterwards.
 func TestHostPortOutlives(t *testing.T) {
 	n := newHostPortNode(t, "--doctor-interval=0")
 	c := withPorts(t, "web", "tcp 8090", "udp 8090")

@@ -273,7 +273,7 @@ func TestHTTPRulesChange(t *testing.T) {
 	}
 }
 
-// keptRequest returns a connection by which one request was answered.
+// keptRequest returns a connection after one answered request.
 func keptRequest(t *testing.T, from *testutil.Namespace, server netip.AddrPort, path string) net.Conn {
 	t.Helper()
 	conn, err := from.Dial(server, 5*time.Second)
@@ -318,7 +318,7 @@ func TestHTTPRulesAppear(t *testing.T) {
 	}
 }
 
-// TestHTTPRulesRestart stops and kills the agent: what was open ends, and new connections wait for the next one.
+// TestHTTPRulesRestart stops and kills the agent: open connections end, and new ones wait for the next agent.
 func TestHTTPRulesRestart(t *testing.T) {
 	t.Parallel()
 	n := newServiceNodes(t, nftablesMode{})

@@ -17,7 +17,7 @@ import (
 	"porin.dev/porin/internal/testutil"
 )
 
-// proxyDamages are what somebody on the node may do to the way into the proxy.
+// proxyDamages are changes that another program on the node may make to the way into the proxy.
 var proxyDamages = []string{
 	"ip link del porin-l7",
 	"ip link set porin-l7 down",

@@ -74,7 +74,7 @@ func TestIPAMCheckRepair(t *testing.T) {
 		t.Errorf("exit code %d: %s%s", done.code, done.out, done.err)
 	}
 
-	// The store loses the block that the pod's address is of, and has another one that the node knows nothing of.
+	// The store loses the block of the pod's address, and has another one that the node knows nothing of.
 	own, others := blockOf(p.ipv4), otherBlocks(p.ipv4)
 	behind := api.backend
 	was, err := behind.Blocks.Get(t.Context(), own)
@@ -104,7 +104,8 @@ func TestIPAMCheckRepair(t *testing.T) {
 		t.Errorf("the pod's block is %+v, %v", now, err)
 	}
 
-	// A route of Porin's that leads to nobody is removed; one of others, and an address that the node takes, are not.
+	// Porin removes its own route that leads to no endpoint, and leaves alone a route of another program and an address
+	// of the node.
 	free := own.Addr()
 	for free == p.ipv4 {
 		free = free.Next()
@@ -128,7 +129,7 @@ func TestIPAMCheckRepair(t *testing.T) {
 	}
 	r.wantChecked(r.checked(), "", "")
 
-	// A block that nobody can read, and one of a pool that is none, are for a person.
+	// An unreadable block, and a block of a pool that does not exist, are for a person.
 	gone := was
 	gone.CIDR, gone.Pool, gone.Owner.Name, gone.Claim = netip.MustParsePrefix("10.99.0.0/26"), "gone", "two", "gone"
 	if err := behind.Blocks.Create(t.Context(), gone); err != nil {

@@ -29,7 +29,8 @@ func TestMain(m *testing.M) {
 	testutil.Main(m, testutil.Binaries(), testutil.HostUntouched(), testutil.NoLeaks())
 }
 
-// reach bounds how long one packet or connection may take; unreachable is how long is waited for one that must not.
+// reach bounds how long one packet or connection may take; unreachable is how long a test waits for a packet that must
+// not arrive.
 const (
 	reach       = testutil.Patience
 	unreachable = 300 * time.Millisecond
@@ -149,7 +150,7 @@ func (r *rig) nothingLeft() {
 		r.Errorf("the node's kernel is not as it was (-before +now):\n%s", diff)
 	}
 	found := r.inspect()
-	ordinary := map[string]int{bpf.Endpoints: 0, bpf.Links: 0, bpf.Drops: 1} // those that are nobody's
+	ordinary := map[string]int{bpf.Endpoints: 0, bpf.Links: 0, bpf.Drops: 1} // maps that no cell owns
 	for _, m := range found.Maps {
 		if most, ok := ordinary[m.Name]; ok && m.Entries > most {
 			r.Errorf("map %s has %d entries left", m.Name, m.Entries-most)

@@ -47,7 +47,7 @@ func (r *rig) metrics() map[string]float64 {
 	return all
 }
 
-// expect compares some of the metrics; one that is not there is 0.
+// expect compares some of the metrics; a missing one is 0.
 func (r *rig) expect(want map[string]float64) {
 	r.Helper()
 	all := r.metrics()

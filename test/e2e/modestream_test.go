@@ -15,8 +15,8 @@ import (
 	"porin.dev/porin/internal/testutil"
 )
 
-// TestStreamsInModeSwitch changes the devices by which two nodes reach each other while streams between their pods go on. On both nodes
-// is the rule of kube-proxy that drops what conntrack takes for invalid.
+// TestStreamsInModeSwitch changes the devices between two nodes while streams between their pods go on. Both nodes have
+// the rule of kube-proxy that drops packets that conntrack takes for invalid.
 func TestStreamsInModeSwitch(t *testing.T) {
 	t.Parallel()
 	c := newNodes(t, testutil.NewLAN(t), 2)
@@ -70,7 +70,7 @@ func TestStreamsInModeSwitch(t *testing.T) {
 	}
 }
 
-// endlessStream is a connection by which one side sends and the other receives, until it ends.
+// endlessStream is a connection on which one side sends and the other receives, until it ends.
 type endlessStream struct {
 	testing.TB
 	name           string

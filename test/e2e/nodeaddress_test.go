@@ -60,7 +60,7 @@ func TestNodeAddress(t *testing.T) {
 		t.Errorf("notes %q: %+v", got, answer.Notes)
 	}
 
-	// What a container has already is found, and stays.
+	// An address that a container has already is found, and stays.
 	nodeAddress(t, node, netlink.AddrAdd, a.ipv4)
 	r.wantChecked(r.checked(), "", "address-foreign")
 	r.agent.Restart(t)

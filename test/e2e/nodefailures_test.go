@@ -55,8 +55,8 @@ func (c *nodeGroup) onePodEach() (pods []pod) {
 	return pods
 }
 
-// TestPartition has the network between nodes fail while their agents live: nothing is forgotten, what is local goes on, and the end of the
-// partition is enough.
+// TestPartition: the network between nodes fails while their agents live. They forget nothing, local traffic continues,
+// and all works when the partition ends.
 func TestPartition(t *testing.T) {
 	t.Parallel()
 	forEachWiring(t, 3, func(t *testing.T, c *nodeGroup, fabric *testutil.Fabric) {
@@ -209,7 +209,7 @@ func TestExternalRouting(t *testing.T) {
 	}
 }
 
-// TestMachineReplaced has a machine with the name and the prefixes of one that is off, and another address.
+// TestMachineReplaced starts a machine with the name and the prefixes of a node that is off, and another address.
 func TestMachineReplaced(t *testing.T) {
 	t.Parallel()
 	forEachWiring(t, 2, func(t *testing.T, c *nodeGroup, fabric *testutil.Fabric) {

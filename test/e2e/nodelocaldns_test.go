@@ -50,7 +50,7 @@ func (n *serviceNodes) cache() party {
 	return cache
 }
 
-// untracked writes the rules of node-local-dns: what goes to the cache and comes from there is not tracked.
+// untracked writes the rules of node-local-dns: conntrack does not track packets to and from the cache.
 func untracked(t *testing.T, cache party, node *testutil.Node) {
 	t.Helper()
 	for _, six := range []bool{false, true} {
@@ -98,8 +98,8 @@ func TestDNSRulesNode(t *testing.T) {
 	}
 }
 
-// TestDNSRulesNodeAway has the server on the node answer nobody past the proxy: neither while the agent is away nor while the program that finds
-// the proxy's sockets, or the table that has packets delivered to them, is.
+// TestDNSRulesNodeAway: the server on the node answers no query past the proxy, neither while the agent is away nor
+// while the program that finds the proxy's sockets, or the table that delivers packets to them, is.
 func TestDNSRulesNodeAway(t *testing.T) {
 	t.Parallel()
 	n := newServiceNodes(t, nftablesMode{})

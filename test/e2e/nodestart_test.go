@@ -56,7 +56,7 @@ func TestStartWithoutStore(t *testing.T) {
 			if out, _ := two.porin("doctor"); !strings.Contains(out, "node-store-away") { // it fails, as the store cannot be reached
 				t.Errorf("doctor:\n%s\nwant a note about what was known", out)
 			}
-			two.applyPolicy(ingressOfDB("more", ", ports: [{port: 1}]")) // rows for the pods of the other node are written anew
+			two.applyPolicy(ingressOfDB("more", ", ports: [{port: 1}]")) // the agent writes rows for the pods of the other node again
 			check("after a change")
 
 			two.agent.Kill(t)

@@ -68,7 +68,7 @@ func (r *rig) strangers(host *netlink.LinkAttrs) {
 	}
 }
 
-// orphans makes one of each thing that bears Porin's mark and belongs to nobody, and tells as what each is found.
+// orphans makes one of each thing that bears Porin's mark and has no owner, and returns the finding for each.
 func (r *rig) orphans(host *netlink.LinkAttrs) (kinds map[string]int) {
 	r.Helper()
 	stray := netip.MustParseAddr("10.200.0.1")

@@ -19,7 +19,7 @@ const (
 	friends  = 54322
 )
 
-// opened is a rig whose socket and command line everybody can find.
+// opened is a rig whose socket and command line every user can find.
 func opened(t *testing.T, flags ...string) (r *rig, porin string) {
 	t.Helper()
 	testutil.Root(t)

@@ -76,7 +76,8 @@ func TestPolicyOverRestart(t *testing.T) {
 	}
 }
 
-// TestDoctorPolicyMaps has somebody empty the map that says which address is of which class: a client is denied what its label allows, until the doctor repairs it.
+// TestDoctorPolicyMaps empties the map from addresses to classes: a client is denied although its label is allowed,
+// until the doctor repairs the map.
 func TestDoctorPolicyMaps(t *testing.T) {
 	r := newRig(t, "--doctor-interval=0")
 	r.named("demo", "web")

@@ -97,7 +97,7 @@ func TestPolicyServices(t *testing.T) {
 	})
 }
 
-// egressCases: a may reach b and nobody else.
+// egressCases: a may reach b alone.
 func (n *serviceNodes) egressCases(six bool) []policyCase {
 	return []policyCase{
 		{"a to b", n.a, n.b.at(six, backendPort), true},
@@ -117,7 +117,7 @@ func (n *serviceNodes) egressCases(six bool) []policyCase {
 	}
 }
 
-// ingressCases: nobody but a may reach b, and the node.
+// ingressCases: only a and the node may reach b.
 func (n *serviceNodes) ingressCases(six bool) []policyCase {
 	return []policyCase{
 		{"a to b", n.a, n.b.at(six, backendPort), true},
@@ -176,8 +176,8 @@ func TestPolicyRevokedThroughService(t *testing.T) {
 	}
 }
 
-// TestPolicyOutlivesTheAgent kills the agent: what is denied stays denied, and what is allowed goes on, also while the
-// next one starts.
+// TestPolicyOutlivesTheAgent kills the agent: denied traffic stays denied, and allowed traffic continues, also while the
+// next agent starts.
 func TestPolicyOutlivesTheAgent(t *testing.T) {
 	t.Parallel()
 	n := newServiceNodes(t, nftablesMode{})

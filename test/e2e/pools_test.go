@@ -13,11 +13,11 @@ import (
 	"porin.dev/porin/internal/testutil"
 )
 
-// codeConflict is Porin's own: what is asked for belongs to somebody else.
+// codeConflict is Porin's own: the wanted address belongs to another pod.
 const codeConflict = 101
 
-// withPools returns a rig whose agent has these pools in its embedded store, besides "default", 10.64.0.0/24. Its runtime has
-// the configuration that the agent has written.
+// withPools returns a rig whose agent has these pools in its embedded store, besides "default", 10.64.0.0/24. Its
+// runtime uses the configuration from the agent.
 func withPools(t *testing.T, pools map[string]string, flags ...string) *rig {
 	t.Helper()
 	testutil.Root(t)
@@ -220,7 +220,7 @@ func TestPoolsOtherMode(t *testing.T) {
 	}
 }
 
-// TestPoolExcludeAndNamespaces is a pool of one block, with an address that nobody gets, for the pods of one namespace.
+// TestPoolExcludeAndNamespaces is a pool of one block, with an address that no pod gets, for the pods of one namespace.
 func TestPoolExcludeAndNamespaces(t *testing.T) {
 	r := withPools(t, nil)
 	if out, err := r.porin("pool", "create", "blue", "--prefix=10.65.0.0/30", "--ipv4-block=30", "--exclude=10.65.0.0/31,10.65.0.3", "--allowed-namespace=shop"); err != nil {

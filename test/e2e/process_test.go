@@ -17,7 +17,7 @@ const processTimeout = testutil.Patience
 
 // finished is what became of a process.
 type finished struct {
-	out, err string // what it printed
+	out, err string // its output
 	code     int    // -1 when it was killed
 }
 
@@ -26,7 +26,7 @@ func (f finished) one(words string) bool {
 	return f.code > 0 && f.out == "" && strings.Count(f.err, "\n") == 1 && strings.Contains(f.err, words)
 }
 
-// runIn runs one of the project's binaries in a node's namespace, as root or as somebody else.
+// runIn runs one of the project's binaries in a node's namespace, as root or as another user.
 func runIn(t testing.TB, node *testutil.Node, as *syscall.Credential, binary string, args ...string) finished {
 	t.Helper()
 	return run(t, node.Do, as, binary, args...)

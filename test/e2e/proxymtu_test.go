@@ -10,8 +10,8 @@ import (
 	"porin.dev/porin/internal/testutil"
 )
 
-// TestHTTPRulesPathMTU: on the way to the server is a link with a lower MTU than that of the node, of which a router tells by ICMP. A large request gets there,
-// with rules as without.
+// TestHTTPRulesPathMTU: a link on the way to the server has a lower MTU than the node, and a router says so by ICMP. A
+// large request gets there, with rules and without.
 func TestHTTPRulesPathMTU(t *testing.T) {
 	fabric := testutil.NewFabric(t)
 	one, two := rigOn(t, fabric.NewNode(t)), rigOn(t, fabric.NewNode(t))

@@ -108,7 +108,7 @@ func TestRestartRemovesOrphans(t *testing.T) {
 	// A link as the plugin makes it, whose ADD died before it called the agent.
 	orphan := testutil.NewContainer(t)
 	left := testutil.Veth{Name: "porabcdefghijkl", MAC: testutil.MAC(2, 1), Peer: orphan.Namespace, PeerName: "eth0"}
-	// And one that only looks like it.
+	// And a link that only looks like it.
 	foreign := testutil.Veth{Name: "porter0", MAC: testutil.MAC(2, 3), Peer: orphan.Namespace, PeerName: "eth1"}
 	for _, veth := range []testutil.Veth{left, foreign} {
 		if _, err := r.node.AddVeth(veth); err != nil {
@@ -130,7 +130,7 @@ func TestDELPartsGone(t *testing.T) {
 	p.Close() // the namespace ends, and eth0 with it
 	r.cni.MustDel(t, p.Container)
 	r.cni.MustDel(t, p.Container)
-	r.cni.MustDel(t, testutil.NewContainer(t)) // nobody knows it
+	r.cni.MustDel(t, testutil.NewContainer(t)) // no agent knows it
 	r.nothingLeft()
 }
 

@@ -103,8 +103,8 @@ func (n *serviceNodes) directThenService(t *testing.T, six bool, port uint16) {
 	}
 }
 
-// serviceThenDirect: the direct connection takes the path of the one that is open, through the stack, which gives it
-// another port.
+// serviceThenDirect: the direct connection takes the path of the open one, through the stack, which gives it another
+// port.
 func (n *serviceNodes) serviceThenDirect(t *testing.T, six bool, port uint16, between func()) {
 	before := n.one.metrics()[clashes]
 	first := n.mustOpen(t, port, n.at(local, six))
@@ -244,7 +244,7 @@ func (n *serviceNodes) answersInOrder(t *testing.T, six bool, targets ...netip.A
 		if _, err := client.WriteToUDPAddrPort([]byte(to.String()), to); err != nil {
 			t.Fatal(err)
 		}
-		_ = server.SetReadDeadline(time.Now().Add(unreachable)) // one that was dropped gets no answer
+		_ = server.SetReadDeadline(time.Now().Add(unreachable)) // a dropped one gets no answer
 		if size, peer, err := server.ReadFromUDPAddrPort(buf); err == nil {
 			peers[string(buf[:size])] = peer
 		}

@@ -10,7 +10,7 @@ import (
 	"github.com/cilium/ebpf"
 )
 
-// openConnection is one that must outlive what happens to its node.
+// openConnection must outlive all events on its node.
 type openConnection struct {
 	*dialog
 	name   string
@@ -67,7 +67,7 @@ func (o *openConnections) answer(when string) {
 	}
 }
 
-// hear checks that each connection carries something from its server that nobody has asked for.
+// hear checks that each connection carries data that its server sends unasked.
 func (o *openConnections) hear(when string) {
 	o.Helper()
 	for _, c := range o.all {
@@ -78,7 +78,7 @@ func (o *openConnections) hear(when string) {
 	}
 }
 
-// goOn checks both ways. Who speaks first is where a path is decided anew.
+// goOn checks both ways. The side that speaks first is where the node decides on a path again.
 func (o *openConnections) goOn(when string, serverFirst bool) {
 	o.Helper()
 	if serverFirst {

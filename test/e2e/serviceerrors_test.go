@@ -38,7 +38,7 @@ func TestServiceErrorAfterLoss(t *testing.T) {
 	})
 }
 
-// portUnreachable says that nobody takes a datagram from peer at the port.
+// portUnreachable says that no program takes a datagram from peer at the port.
 func (w *wire) portUnreachable(at, peer netip.AddrPort) []byte {
 	header := &layers.UDP{SrcPort: layers.UDPPort(peer.Port()), DstPort: layers.UDPPort(at.Port())}
 	if at.Addr().Is6() {

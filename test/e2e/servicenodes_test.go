@@ -10,7 +10,7 @@ import (
 	"porin.dev/porin/internal/testutil"
 )
 
-// backendPort is where every responder listens, and closedPort where nobody does.
+// backendPort is where every responder listens, and closedPort where none does.
 const (
 	backendPort = 8080
 	closedPort  = 8081
@@ -86,7 +86,7 @@ const (
 	host        = "host"        // the node itself
 	localPolicy = "localpolicy" // externalTrafficPolicy Local, with a backend on each node
 	sticky      = "sticky"      // sessionAffinity ClientIP
-	closed      = "closed"      // nobody listens at the backend
+	closed      = "closed"      // no program listens at the backend
 	web         = "web"         // HTTP, on the node of the first pods
 	remoteWeb   = "remoteweb"   // HTTP, on the other node
 	names       = "names"       // DNS, on the node of the first pods

@@ -25,7 +25,7 @@ func (n *serviceNodes) connectionMap() *ebpf.Map {
 	return m
 }
 
-// connections reads it. Of one that changes meanwhile, it may miss some.
+// connections reads it. It may miss some of a table that changes meanwhile.
 func (n *serviceNodes) connections() map[abi.ConnectionKey]abi.Connection {
 	n.Helper()
 	m := n.connectionMap()
@@ -45,7 +45,7 @@ func (n *serviceNodes) connections() map[abi.ConnectionKey]abi.Connection {
 	return found
 }
 
-// paths are those of the entries that a pod has of connections from, or to, a port of its own.
+// paths are the paths of the entries that a pod has of connections from, or to, a port of its own.
 func (n *serviceNodes) paths(p pod, localPort, remotePort uint16) (paths []uint8) {
 	n.Helper()
 	link := n.one.hostEnd(p)

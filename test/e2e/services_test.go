@@ -12,7 +12,7 @@ import (
 	"porin.dev/porin/internal/testutil"
 )
 
-// serviceCase is somebody who connects to a Service.
+// serviceCase is a client that connects to a Service.
 type serviceCase struct {
 	name string
 	from party
@@ -221,7 +221,7 @@ func TestServiceClosedPort(t *testing.T) {
 	})
 }
 
-// refusal connects to a port where nobody listens, and returns what the client hears of it.
+// refusal connects to a port without a listener, and returns the client's error.
 func refusal(from *testutil.Namespace, protocol string, to netip.AddrPort) error {
 	conn, err := openDialog(from, protocol, 0, to, answerTime)
 	if err != nil {

@@ -46,8 +46,8 @@ func (c *serviceTraffic) client(from party, protocol string, to netip.AddrPort) 
 	})
 }
 
-// refused connects to a port where nobody listens. The kernel sends only so many ICMP errors a second, so that a
-// datagram is repeated.
+// refused connects to a port without a listener. The kernel sends only so many ICMP errors a second, so that a datagram
+// is repeated.
 func (c *serviceTraffic) refused(from party, protocol string, to netip.AddrPort) {
 	c.repeat(func() error {
 		conn, err := openDialog(from.Namespace, protocol, 0, to, answerTime)

@@ -20,7 +20,7 @@ const (
 	streamTime = 30 * time.Second
 )
 
-// party is somebody with an address of each family.
+// party is a host or pod with an address of each family.
 type party struct {
 	name string
 	*testutil.Namespace

@@ -35,7 +35,7 @@ func TestSupersedeSandbox(t *testing.T) {
 	r := newRig(t)
 	witness := r.pod()
 	older := r.named("demo", "web")
-	newer := r.named("demo", "web") // and nobody has deleted the older one
+	newer := r.named("demo", "web") // and the runtime has not deleted the older one
 	r.alone("after the second ADD", 2, newer)
 	if r.hasHostLink(older.Container) || newer.ipv4 == older.ipv4 {
 		t.Errorf("the older container has its link still, or the newer its address %s", older.ipv4)

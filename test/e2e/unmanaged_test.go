@@ -13,8 +13,8 @@ import (
 	"porin.dev/porin/internal/testutil"
 )
 
-// TestUnmanaged has an address of another node's pods, of which the store knows nothing, open connections to a restricted pod and to
-// one that is not: they are refused or let in as configured, and counted where a policy decides.
+// TestUnmanaged: an address of another node's pods that has no record in the store opens connections to a restricted pod
+// and to an unrestricted one. They are refused or let in as configured, and counted where a policy decides.
 func TestUnmanaged(t *testing.T) {
 	t.Parallel()
 	for name, row := range map[string]struct {
@@ -26,7 +26,7 @@ func TestUnmanaged(t *testing.T) {
 			one, two := c.nodes[0], c.nodes[1]
 			db, free := one.labelled("db", "db"), one.labelled("free", "free")
 			c.waitForMesh([]pod{db, free})
-			one.knows(1) // what it answers to the stranger needs a route
+			one.knows(1) // its answers to the stranger need a route
 			one.applyPolicy("apiVersion: networking.k8s.io/v1\nkind: NetworkPolicy\nmetadata: {name: db, namespace: shop}\nspec: {podSelector: {matchLabels: {app: db}}, policyTypes: [Ingress]}\n")
 			stranger := netip.MustParseAddr("10.100.2.200")
 			err := two.node.Do(func() error {

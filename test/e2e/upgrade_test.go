@@ -19,8 +19,8 @@ import (
 	"porin.dev/porin/internal/testutil"
 )
 
-// pingPong sends datagrams there and back, one at a time, and counts those that do not come back. It begins when the two
-// have heard of each other.
+// pingPong sends datagrams there and back, one at a time, and counts the lost ones. It begins when both have received
+// one.
 type pingPong struct {
 	there, lost int
 	stop        chan struct{}

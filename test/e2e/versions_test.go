@@ -202,7 +202,8 @@ func (c *changed) proxyRules() {
 	c.ciliumPolicy(strings.Replace(webAndNames, "egress: [", others, 1))
 }
 
-// to replaces agent, plugin and proxy by those of a folder, and checks what the node had before.
+// to replaces agent, plugin and proxy by the programs of a folder, and checks that all of the node's state is still
+// there.
 func (c *changed) to(bin string) {
 	c.Helper()
 	r := c.one
@@ -277,7 +278,7 @@ func TestUpgradeFrom(t *testing.T) {
 			c := newChanged(t, earlier)
 			c.to(testutil.Build(t))
 			if !hasProxy(earlier) {
-				c.requests.end() // those that are open when rules come are reset
+				c.requests.end() // connections that are open when rules come are reset
 				c.proxyRules()
 			}
 			c.rulesHold()

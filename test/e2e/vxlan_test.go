@@ -19,7 +19,7 @@ import (
 	"porin.dev/porin/internal/testutil"
 )
 
-// strict has the kernel of a node refuse packets by another interface than the one that replies go by.
+// strict makes the kernel of a node refuse packets from any interface but the one for the replies.
 func strict(t *testing.T, n *testutil.Node) {
 	t.Helper()
 	for _, name := range []string{"all", "default", "eth0"} {
@@ -314,7 +314,7 @@ func TestVXLANUplinkMTU(t *testing.T) {
 	}
 }
 
-// TestVXLANRepair has somebody remove parts of the tunnel.
+// TestVXLANRepair removes parts of the tunnel.
 func TestVXLANRepair(t *testing.T) {
 	t.Parallel()
 	testutil.NeedPrograms(t, "nft")
@@ -365,7 +365,8 @@ func (r *rig) tunnelAddress(six bool) (own netip.Addr) {
 	return own
 }
 
-// TestVXLANModeSwitch starts agents in another mode, one after the other, while pods talk: what is lost is little, and everything is reached in each state.
+// TestVXLANModeSwitch starts agents in another mode, one after the other, while pods talk: few packets are lost, and all
+// peers are reached in each state.
 func TestVXLANModeSwitch(t *testing.T) {
 	t.Parallel()
 	for _, mode := range testutil.Sample(ipamModes...) {
@@ -421,7 +422,7 @@ func TestVXLANModeSwitch(t *testing.T) {
 	}
 }
 
-// connects wants the pod to reach the node's own addresses by new connections: those of before keep the address that they have.
+// connects wants the pod to reach the node's own addresses by new connections: earlier connections keep their address.
 func (c *nodeGroup) connects(from pod, to *testutil.Node) {
 	c.Helper()
 	for _, addr := range []netip.Addr{to.IPv4, to.IPv6} {

@@ -11,8 +11,8 @@ import (
 	"porin.dev/porin/internal/testutil"
 )
 
-// TestVXLANServices has Services lead by tunnels, with kube-proxy's rules: what is masqueraded on the way into a tunnel has the device's
-// address, by which replies come back.
+// TestVXLANServices: Services lead by tunnels, with kube-proxy's rules. A packet that is masqueraded on its way into a
+// tunnel has the device's address, and replies come back by it.
 func TestVXLANServices(t *testing.T) {
 	t.Parallel()
 	forEachProxyMode(t, func(t *testing.T, mode proxyMode) {

@@ -15,7 +15,7 @@ import (
 // claims is how many are measured. The pool is half full in the middle of them.
 const claims = 200
 
-// half is a pool of single addresses: who gets one has claimed a block.
+// half is a pool of single addresses: a pod that gets one has claimed a block.
 var half = cluster.Pool{Name: "half", IPv4BlockBits: 32, Prefixes: []netip.Prefix{netip.MustParsePrefix("10.128.0.0/20")}}
 
 // measureClaims counts the calls of a node that claims one block after the other of a pool that is half full.

@@ -14,11 +14,11 @@ import (
 
 const (
 	blockAddresses = 1 << 16 // of the largest block there is
-	rounds         = 500     // of which the fastest tenth counts: what else runs on the machine slows whole rounds down
+	rounds         = 500     // the fastest tenth of them counts: other work on the machine slows whole rounds down
 	perRound       = 2000
 )
 
-// measureIPAM allocates and releases one address of an own block of which little or nearly all is in use.
+// measureIPAM allocates and releases one address of an own block that is nearly empty or nearly full.
 func measureIPAM() (figures, error) {
 	f := figures{}
 	for percent, inUse := range map[int]int{1: blockAddresses / 100, 99: blockAddresses / 100 * 99} {
@@ -56,7 +56,7 @@ func nanoseconds(call func()) float64 {
 	return float64(took[rounds/10].Nanoseconds()) / perRound
 }
 
-// ownBlock is a node of the cluster's pools with one block, of which so many are in use and all have been.
+// ownBlock is a node of the cluster's pools with one block. That many of its addresses are in use, and all have been.
 func ownBlock(inUse int) (*allocator.Allocator, error) {
 	cfg := ipam.DefaultConfig()
 	cfg.Mode = ipam.ModeMultiPool

@@ -48,7 +48,7 @@ func nodeName(number int) string {
 	return fmt.Sprintf("ip-10-0-%d-%d.eu-central-1.compute.internal", number>>8, number&255)
 }
 
-// startNode is newNode for one that runs, in real time.
+// startNode is newNode for a running node, in real time.
 func startNode(b cluster.Backend, number int) (*node, error) {
 	n, err := newNode(b, number, boottime.Now)
 	if err != nil {

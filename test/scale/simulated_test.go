@@ -121,8 +121,8 @@ func (s *simulation) revision() uint64 {
 // podRetry is the time between two tries of a runtime to attach a pod.
 const podRetry = 10 * time.Second
 
-// TestWaitingNodes counts the lists of blocks while pods on many nodes wait for an address of a pool of which others
-// have every block.
+// TestWaitingNodes counts the lists of blocks while pods on many nodes wait for an address of a pool whose blocks are
+// all taken.
 func TestWaitingNodes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSimulation(t, cluster.Pool{
@@ -196,7 +196,7 @@ func TestIdleNodes(t *testing.T) {
 				t.Fatal(fmt.Errorf("node %d: %w", i, err))
 			}
 		}
-		time.Sleep(5 * time.Minute) // what was claimed ahead and is not needed is given back
+		time.Sleep(5 * time.Minute) // the node gives blocks back that it claimed ahead and does not need
 		idleTime, share := time.Duration(scaled(60, 30))*time.Minute, float64(sampled)/float64(nodes)
 		before, reads := s.revision(), s.sum(func(c *counted) int64 { return c.reads.Load() })
 		time.Sleep(idleTime)

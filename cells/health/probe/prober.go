@@ -152,7 +152,7 @@ func (p *Prober) Run(ctx context.Context) error {
 	}
 }
 
-// refresh reads the peers, and removes those of deleted nodes.
+// refresh reads the peers, and removes the peers of deleted nodes.
 func (p *Prober) refresh() map[cluster.NodeID]cluster.NodeNetwork {
 	peers := map[cluster.NodeID]cluster.NodeNetwork{}
 	for _, n := range p.peers.Peers() {

@@ -8,9 +8,9 @@ import (
 	"porin.dev/porin/cells/cluster"
 )
 
-// DetectionProbability is how likely it is that at least one of the other nodes begins to probe a node within a time of its
-// failure, in a cluster of so many nodes, each of which probes so many others in each interval: each does with the
-// probability sample / (nodes-1) * within / interval, independently of the others.
+// DetectionProbability is how likely at least one other node begins to probe a node within a time of its failure, in a
+// cluster of so many nodes that each probe so many others in each interval: each does with the probability sample /
+// (nodes-1) * within / interval, independently of the others.
 func DetectionProbability(nodes, sample int, interval, within time.Duration) float64 {
 	others := float64(nodes - 1)
 	if others <= 0 {

@@ -325,7 +325,7 @@ func (m *model) reserve(owner allocator.Handle) {
 	}
 }
 
-// giveUp gives a reservation up, or has an endpoint take it over; many are over by then.
+// giveUp releases a reservation, or an endpoint takes it over. Many have expired before that.
 func (m *model) giveUp(owner allocator.Handle) {
 	if len(m.tokens) == 0 {
 		return

@@ -44,7 +44,7 @@ func (n *nodeAddresses) set(x *index, ofNode map[netip.Addr]string) (added []Nod
 	return added
 }
 
-// markAll keeps those that lie in a block back.
+// markAll keeps the addresses that lie in a block back.
 func (n *nodeAddresses) markAll(x *index) {
 	for addr := range n.ifnames {
 		if !x.covers(addr) {

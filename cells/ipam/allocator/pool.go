@@ -16,8 +16,8 @@ const DefaultPool = "default"
 
 // Settings are how a pool's addresses are given out.
 type Settings struct {
-	// IPv4 and IPv6 are the families of which every owner gets an address. For a family that the pool has, and of which this node
-	// has no block yet, an allocation waits: no owner gets half.
+	// IPv4 and IPv6 are the families that every owner gets an address of. If the pool has a family and this node has no
+	// block of it yet, an allocation waits: no owner gets half.
 	IPv4, IPv6 bool
 	// Quarantine is how long a released address is not given out.
 	Quarantine time.Duration

@@ -13,7 +13,7 @@ import (
 	"porin.dev/porin/cells/ipam/multipool"
 )
 
-// lateClaim has a node be deleted while it claims a block, of which the record arrives afterwards. It returns the node.
+// lateClaim deletes a node while it claims a block. The block's record arrives afterwards. It returns the node.
 func (w *world) lateClaim() cluster.NodeID {
 	w.Helper()
 	plain := w.backend

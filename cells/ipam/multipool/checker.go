@@ -68,10 +68,10 @@ func (*Checker) Kinds() []doctor.Kind {
 }
 
 const (
-	leastEvery  = 30 * time.Minute // between two examinations that nobody has asked for
+	leastEvery  = 30 * time.Minute // between two examinations that no user asked for
 	perNode     = 2 * time.Second  // added for each node: all agents together examine about every other second
 	examineTime = 10 * time.Second // limit for an examination
-	answerTime  = time.Second      // limit for the first answer of the store: who asks the doctor does not wait for a store that hangs
+	answerTime  = time.Second      // limit for the first answer of the store: the doctor's caller does not wait for a store that hangs
 )
 
 // Every implements doctor.Costly.
@@ -139,7 +139,7 @@ func subjectOf(b cluster.Block) string { return fmt.Sprintf("%s of pool %s", b.C
 // overlaps finds blocks that overlap.
 func overlaps(blocks []cluster.Block) (findings []doctor.Finding) {
 	sorted := cluster.SortedBlocks(blocks)
-	for i := 1; i < len(sorted); i++ { // one that overlaps another overlaps the largest before it
+	for i := 1; i < len(sorted); i++ { // a block that overlaps another overlaps the largest before it
 		if a, b := sorted[i-1], sorted[i]; a.CIDR.Overlaps(b.CIDR) {
 			findings = append(findings, doctor.Finding{
 				Kind: findingBlockOverlap, Subject: subjectOf(b), Detail: fmt.Sprintf("node %s has it, and node %s has %s", b.Owner, a.Owner, subjectOf(a)),

@@ -137,7 +137,7 @@ func (c *checkpoint) isAnotherMachine(machineID string) bool {
 	return c.rebooted && machineID != "" && c.machine != "" && machineID != c.machine
 }
 
-// newIncarnation replaces the key: the node continues as another one, with the blocks of which it has addresses in use.
+// newIncarnation replaces the key: the node continues as another node, with the blocks that have addresses in use here.
 func (c *checkpoint) newIncarnation() error {
 	key, err := newKey(c.dir)
 	if err != nil {

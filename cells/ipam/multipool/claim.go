@@ -164,7 +164,7 @@ func (c *claimer) verify(ctx context.Context, b ownBlock) error {
 		return err
 	}
 	c.pools.byName[pool.Name] = pool
-	c.addresses.configure(pool) // what is excluded by now is not given out
+	c.addresses.configure(pool) // an address that is excluded by now is not given out
 	if pool.UID != b.PoolUID || !pool.Claimable(c.pools.labels) || !pool.HasBlock(b.CIDR) || !pool.Usable(b.CIDR) {
 		return fault.New(fault.Unavailable, fmt.Sprintf("pool %s has changed", pool.Name))
 	}

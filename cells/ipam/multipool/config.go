@@ -19,8 +19,8 @@ type Config struct {
 	Dir string
 	// PreAllocate is how many free addresses of each family a node with endpoints keeps of the default pool.
 	PreAllocate int
-	// DefaultPool are the prefixes of the pool [DefaultPool], which the first node creates, once: one that people delete stays
-	// deleted. None is that people create it.
+	// DefaultPool are the prefixes of the pool [DefaultPool], which the first node creates, once: if an administrator
+	// deletes it, it stays deleted. Without prefixes, an administrator creates the pool.
 	DefaultPool []string
 	// IdleTime is how long nothing of a block must be in use before it is given back.
 	IdleTime time.Duration

@@ -14,7 +14,7 @@ import (
 	"porin.dev/porin/cells/ipam/multipool"
 )
 
-// TestContestStopsBoth uses a copied machine from its first moment, while the one that it was copied from runs.
+// TestContestStopsBoth uses a copied machine from its first moment, while the original runs.
 func TestContestStopsBoth(t *testing.T) {
 	each(t, func(t *testing.T, b cluster.Backend) {
 		w := newWorld(t, b)
@@ -108,8 +108,8 @@ func TestMachineIDChanged(t *testing.T) {
 	})
 }
 
-// TestMovedDiskInRecovery starts the copy in a recovery, in which a machine that was booted claims its blocks anew: those of the
-// copy's checkpoint are the first machine's.
+// TestMovedDiskInRecovery starts the copy in a recovery. A machine that was booted then claims its blocks again: the
+// blocks of the copy's checkpoint are the first machine's.
 func TestMovedDiskInRecovery(t *testing.T) {
 	each(t, func(t *testing.T, b cluster.Backend) {
 		w := newWorld(t, b)
@@ -133,7 +133,7 @@ func TestMovedDiskInRecovery(t *testing.T) {
 	})
 }
 
-// TestMovedDiskAfterWipe has the copy be the first that finds the empty store.
+// TestMovedDiskAfterWipe: the copy is the first to find the empty store.
 func TestMovedDiskAfterWipe(t *testing.T) {
 	s := newStrict(t)
 	w := newWorld(t, s.Backend())
@@ -171,8 +171,8 @@ func TestCopiedKey(t *testing.T) {
 	})
 }
 
-// TestRemovedKey starts a machine whose node was deleted, and that has another name or no checkpoint by then: it gets
-// another key, as other nodes delete the blocks of a removed node.
+// TestRemovedKey starts a machine whose node was deleted, with another name or without a checkpoint: it gets another
+// key, as other nodes delete the blocks of a removed node.
 func TestRemovedKey(t *testing.T) {
 	for name, change := range map[string]func(*world, *machine){
 		"renamed": func(_ *world, m *machine) { m.name = "uno" },

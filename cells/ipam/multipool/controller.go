@@ -37,8 +37,8 @@ type common struct {
 	addresses  addresses
 }
 
-// New returns a controller that gives its blocks to the allocator, and that does nothing before Start. clock is the
-// boot clock: it goes on while the machine sleeps, and nobody sets it. node is nil without Kubernetes.
+// New returns a controller that gives its blocks to the allocator, and that does nothing before Start. clock is the boot
+// clock: it continues while the machine sleeps, and is never set. node is nil without Kubernetes.
 func New(cfg Config, backend cluster.Backend, node KubernetesNode, a *allocator.Allocator, clock func() time.Duration, log *slog.Logger) (*Controller, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err
@@ -74,7 +74,7 @@ func New(cfg Config, backend cluster.Backend, node KubernetesNode, a *allocator.
 	}, nil
 }
 
-// Start reads the checkpoint and runs until Stop. What is in use on the node has been restored in the allocator before.
+// Start reads the checkpoint and runs until Stop. The allocator must have the node's addresses in use before.
 func (c *Controller) Start() error {
 	if err := c.rounds.open(); err != nil {
 		return err
@@ -89,7 +89,7 @@ func (c *Controller) Stop(ctx context.Context) error { return c.task.Stop(ctx) }
 // Kick makes a round begin soon. It does not block.
 func (c *Controller) Kick() { c.waiters.kick() }
 
-// Refill claims a block of each family of which the pool has no free address here, or the blocks of the wanted
+// Refill claims a block of each family in which the pool has no free address here, or the blocks of the wanted
 // addresses. It returns when they are claimed, or why they cannot be.
 func (c *Controller) Refill(ctx context.Context, pool string, want ...netip.Addr) error {
 	return c.waiters.await(ctx, &waiter{pool: pool, want: want}, patience)

@@ -36,8 +36,8 @@ func TestContestAfterRestart(t *testing.T) {
 	}
 }
 
-// TestNodeDeleteDuringBoot has a machine boot while its node is deleted as one that is off, after its session was
-// reset. It goes on as another.
+// TestNodeDeleteDuringBoot boots a machine while an administrator deletes its node as off, after a reset of its session.
+// It continues as another node.
 func TestNodeDeleteDuringBoot(t *testing.T) {
 	w := newWorld(t, embeddedtest.New(t))
 	w.cfg.PreAllocate = 0

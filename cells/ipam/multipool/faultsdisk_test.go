@@ -120,7 +120,7 @@ func TestBootSavedAfterReconcile(t *testing.T) {
 	if err := w.nodeAdmin().Delete(t.Context(), id, true); err != nil {
 		t.Fatal(err)
 	}
-	w.mustAllocate(two) // what was one's
+	w.mustAllocate(two) // the address that one had
 	get.fail()
 	w.start(one) // after the boot; the store answers the first call alone
 	w.wait("the position is saved, which comes before the node's record", func() bool { return get.failed.Load() > 1 })
@@ -150,7 +150,8 @@ func TestClaimDiskFull(t *testing.T) {
 	t.Errorf("all blocks are free, and the node gets none: %v; %+v; in the store: %v", err, one.controller.Status().Blocks, w.blocks())
 }
 
-// TestTwoAgentsOneFolder starts another agent with the folder of one that runs, as with two agents that have one --store-dir.
+// TestTwoAgentsOneFolder starts another agent with the folder of a running one, as with two agents that share a
+// --store-dir.
 func TestTwoAgentsOneFolder(t *testing.T) {
 	w := newWorld(t, strict(t))
 	w.pool("default", 28, "10.0.0.0/26")

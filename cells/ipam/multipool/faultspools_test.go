@@ -41,7 +41,7 @@ func TestPoolDeleteInterrupted(t *testing.T) {
 	})
 }
 
-// TestPoolCreateListFails loses one list after a pool is pending: nobody has said that its addresses are another pool's.
+// TestPoolCreateListFails loses one list after a pool is pending: no record says that its addresses are another pool's.
 func TestPoolCreateListFails(t *testing.T) {
 	for _, list := range []string{"Pools.All", "Blocks.All"} {
 		t.Run(list, func(t *testing.T) {

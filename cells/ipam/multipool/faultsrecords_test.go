@@ -10,7 +10,7 @@ import (
 	"porin.dev/porin/cells/cluster/embedded/embeddedtest"
 )
 
-// TestPoolRecordInvalid puts a pool that nobody writes beside the others: no agent has it.
+// TestPoolRecordInvalid puts a pool that no agent writes beside the others: no agent uses it.
 func TestPoolRecordInvalid(t *testing.T) {
 	for name, values := range map[string]string{
 		"no size":         `"prefixes":["10.8.0.0/24"]`,

@@ -82,8 +82,8 @@ func TestRecoveryUnreadableRecord(t *testing.T) {
 	}
 }
 
-// TestNodeDeleteUnreadableConflict has the session that names a conflict be written by a later version: the node that
-// it names may not be deleted, but in a recovery.
+// TestNodeDeleteUnreadableConflict: a later version has written the session that names a conflict. The node that it
+// names may be deleted in a recovery only.
 func TestNodeDeleteUnreadableConflict(t *testing.T) {
 	s := embeddedtest.Open(t, t.TempDir())
 	w := newWorld(t, s.Backend())

@@ -71,8 +71,8 @@ func lockFolder(path string) (unlock func() error, err error) {
 
 const machineIDFile = "/etc/machine-id"
 
-// machineID is "" when the machine has none that outlives a boot. It is a hash, because the ID itself is not for
-// everybody (machine-id(5)).
+// machineID is "" when the machine has no ID that outlives a boot. It is a hash, because the ID itself is confidential
+// (machine-id(5)).
 func machineID() string {
 	var fs unix.Statfs_t
 	if unix.Statfs(machineIDFile, &fs) != nil || fs.Type == unix.TMPFS_MAGIC { // systemd makes another one at each boot

@@ -20,7 +20,7 @@ type releaser struct {
 	idle map[netip.Prefix]time.Duration // since when nothing of an own block has been in use
 }
 
-// giveBackIdle gives back blocks of which nothing has been in use for a while and that the node does not need.
+// giveBackIdle releases blocks that have had no address in use for a while and that the node does not need.
 func (r *releaser) giveBackIdle(ctx context.Context) error {
 	var errs []error
 	now, idle := r.clock(), map[netip.Prefix]time.Duration{}

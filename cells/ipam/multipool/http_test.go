@@ -18,7 +18,7 @@ import (
 	"porin.dev/porin/cells/ipam/multipool"
 )
 
-// noAgent is enough for who asks for the cluster's pools and nodes alone.
+// noAgent is enough for callers that ask for the cluster's pools and nodes alone.
 type noAgent struct{ adminapi.Agent }
 
 func (noAgent) RecoveryRequested() bool { return false }

@@ -127,7 +127,7 @@ func TestRecoveryBeforeContact(t *testing.T) {
 	w.mustAllocate(two)
 	one.network.Cut()
 	two.network.Cut()
-	s.RestoreAhead(backup) // nobody can see by its position that the store was rolled back
+	s.RestoreAhead(backup) // its position does not show that the store was rolled back
 	begun, err := one.controller.BeginRecovery(t.Context())
 	if begun || err != nil {
 		t.Errorf("without the store: begun %t, error %v", begun, err)

@@ -8,8 +8,8 @@ import (
 	"porin.dev/porin/cells/cluster/admin"
 )
 
-// TestBackWithOtherBlockSize deletes a node whose machine is not off, and the pool, and makes the pool anew with
-// smaller blocks: when the node is back, nobody else is given the address that is in use there.
+// TestBackWithOtherBlockSize deletes a node whose machine is not off, and the pool, and creates the pool again with
+// smaller blocks: when the node is back, no other pod gets the address that is in use there.
 func TestBackWithOtherBlockSize(t *testing.T) {
 	w := newWorld(t, strict(t))
 	w.cfg.PreAllocate = 0
@@ -35,7 +35,7 @@ func TestBackWithOtherBlockSize(t *testing.T) {
 	time.Sleep(300 * time.Millisecond) // a few rounds
 	t.Logf("%s is in use on one; blocks in the store: %+v", inUse, w.blocks())
 	two := w.machine("two", 2)
-	for range 20 { // the world complains of one that is in use elsewhere
+	for range 20 { // the world reports an address that is in use elsewhere
 		if _, err := w.allocate(two, 300*time.Millisecond); err != nil {
 			t.Log(err)
 			break

@@ -52,8 +52,9 @@ type ownBlocks struct {
 	kubernetes *kubernetesNode
 }
 
-// resume gives the blocks of the checkpoint to the allocator before the store was asked. After a boot of the machine
-// nothing of them is given out yet, as somebody may have deleted the node meanwhile. The same holds when its Kubernetes Node is gone.
+// resume gives the blocks of the checkpoint to the allocator before the store has answered. After a boot of the machine
+// no address of them is given out yet, as an administrator may have deleted the node meanwhile. The same holds when its
+// Kubernetes Node is gone.
 func (o *ownBlocks) resume() {
 	for _, b := range o.checkpoint.Blocks {
 		if b.State != blockOwned && !b.State.notOwned() {
@@ -145,7 +146,7 @@ func (o *ownBlocks) release(pool string, cidr netip.Prefix) error {
 	return nil
 }
 
-// forget removes a block that is not this node's and of which nothing is in use.
+// forget removes a block that this node does not own and that has no address in use.
 func (o *ownBlocks) forget(b ownBlock) error {
 	if err := o.addresses.Remove(b.Pool, b.CIDR); err != nil {
 		return nil //nolint:nilerr // something is in use by now: it is reconciled again
@@ -192,7 +193,7 @@ func (o *ownBlocks) hasUnownedBlocks() bool {
 	return slices.ContainsFunc(o.checkpoint.Blocks, func(b ownBlock) bool { return b.State.notOwned() })
 }
 
-// otherOwners lists the nodes that own blocks of which addresses are in use here.
+// otherOwners lists the nodes that own blocks with addresses in use here.
 func (o *ownBlocks) otherOwners() (owners []string) {
 	for _, b := range o.checkpoint.Blocks {
 		if b.OtherOwner != "" && !slices.Contains(owners, b.OtherOwner) {

@@ -145,7 +145,7 @@ func TestPoolGrowsAndShrinks(t *testing.T) {
 	})
 }
 
-// TestPoolChangeRefused changes several things of a pool, of which one cannot be: nothing is changed.
+// TestPoolChangeRefused changes several settings of a pool. One of them cannot change: then none does.
 func TestPoolChangeRefused(t *testing.T) {
 	w := newWorld(t, strict(t))
 	w.pool("other", 28, "10.0.1.0/24")
@@ -161,8 +161,8 @@ func TestPoolChangeRefused(t *testing.T) {
 	}
 }
 
-// TestPoolExclude excludes three blocks of four: they are never claimed, and one that is owned already is given back
-// when it is empty.
+// TestPoolExclude excludes three blocks of four: no node claims them, and the node that owns one gives it back when it
+// is empty.
 func TestPoolExclude(t *testing.T) {
 	w := newWorld(t, strict(t))
 	p, all := w.pool("default", 28, "10.0.0.0/26"), prefixes("10.0.0.0/28", "10.0.0.16/28", "10.0.0.32/28", "10.0.0.48/28")

@@ -63,7 +63,7 @@ type randomWorld struct {
 	changing sync.RWMutex
 
 	goneMu sync.Mutex // guards the fields below
-	gone   []*machine // machines that were replaced: they go on, and nobody uses them
+	gone   []*machine // machines that were replaced: they continue, and the test does not use them
 	copies int
 	lost   []cluster.NodeID // nodes of machines that have lost their folders
 	losses int              // how often one has, or should have
@@ -175,7 +175,7 @@ func (w *randomWorld) settle() {
 
 // show tells why it does not end.
 func (w *randomWorld) show() {
-	ctx := context.Background() // that of the test is over
+	ctx := context.Background() // the test's context is over
 	r, _, err := w.backend.Info.Get(ctx)
 	unwritten, _ := cluster.UnwrittenNodes(ctx, w.backend, r)
 	w.Logf("the record of the cluster: %+v, error %v; not written: %v", r, err, unwritten)

@@ -56,7 +56,7 @@ func strictBacking(t *testing.T, seed uint64) *backing {
 	}
 }
 
-// embeddedBacking is set back by another file in place of the one that it has, while the store is stopped.
+// embeddedBacking is restored by replacing its file while the store is stopped.
 func embeddedBacking(t *testing.T) *backing {
 	dir := t.TempDir()
 	s := embeddedtest.Open(t, dir)

@@ -90,7 +90,7 @@ func (w *randomWorld) pauseAll(n *troubled) {
 	w.pauseCalls(n)
 }
 
-// jump has the boot clock go forward, as after a sleep of the machine.
+// jump advances the boot clock, as after a sleep of the machine.
 func (w *randomWorld) jump(n *troubled) {
 	d := time.Duration(n.rng.Int64N(int64(2 * time.Hour)))
 	w.note("the clock of %s jumps by %s", n.machine.name, d)
@@ -124,7 +124,7 @@ func (w *randomWorld) replace(n *troubled) {
 	n.mu.Unlock()
 }
 
-// retire has the machine go on without being used, unless there are too many.
+// retire lets the machine run without being used, unless there are too many.
 func (w *randomWorld) retire(m *machine, most int) bool {
 	w.goneMu.Lock()
 	defer w.goneMu.Unlock()
@@ -292,7 +292,7 @@ func (w *world) deleteNode(id cluster.NodeID) {
 	w.note("node %s is deleted", id)
 }
 
-// note remembers what has happened, for who reads of a failure.
+// note records an event, for the reader of a failure.
 func (w *world) note(format string, args ...any) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

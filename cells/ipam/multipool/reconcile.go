@@ -103,7 +103,7 @@ func (r *reconciler) reconcileBlock(ctx context.Context, b ownBlock) error {
 	if deleted, err := cluster.NodeDeleted(ctx, r.backend, now.Owner); err != nil || !deleted {
 		return errors.Join(err, r.blocks.setConflict(b, now.Owner.String()))
 	}
-	if err := r.backend.Blocks.Delete(ctx, now.CIDR, now.Claim); err != nil { // nobody else will
+	if err := r.backend.Blocks.Delete(ctx, now.CIDR, now.Claim); err != nil { // no other node deletes it
 		return err
 	}
 	return r.createAgain(ctx, b)
@@ -198,8 +198,8 @@ func (r *reconciler) reconcileAddresses(ctx context.Context) error {
 	return nil
 }
 
-// findOtherOwners lists the nodes that own blocks of which addresses are in use here, for the first session of a node.
-// Without that one of them could be deleted before reconcileAddresses has found it.
+// findOtherOwners lists the nodes that own blocks with addresses in use here, for the first session of a node. Without
+// it one of them could be deleted before reconcileAddresses has found it.
 func (r *reconciler) findOtherOwners(ctx context.Context) (owners []string, err error) {
 	if err := r.pools.read(ctx, r.backend.Pools); err != nil {
 		return nil, err

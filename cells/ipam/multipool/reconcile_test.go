@@ -85,8 +85,8 @@ func (d *ownDeletions) Delete(ctx context.Context, cidr netip.Prefix, claim stri
 	return d.Blocks.Delete(ctx, cidr, claim)
 }
 
-// TestConflictWithMissingNode has a block in use be another node's whose record is missing: that node may run, so its
-// claim stays until somebody has deleted the node.
+// TestConflictWithMissingNode: a block in use belongs to another node whose record is missing. That node may run, so its
+// claim stays until an administrator deletes the node.
 func TestConflictWithMissingNode(t *testing.T) {
 	each(t, func(t *testing.T, b cluster.Backend) {
 		w := newWorld(t, b)

@@ -136,8 +136,8 @@ func TestRestoreOlderSession(t *testing.T) {
 	})
 }
 
-// TestRestoreBackupOfRecovery restores a backup that was made in a recovery in which a node had written its blocks: what
-// it has written then does not count.
+// TestRestoreBackupOfRecovery restores a backup that was made in a recovery in which a node had written its blocks: its
+// writes of that time do not count.
 func TestRestoreBackupOfRecovery(t *testing.T) {
 	eachRestorable(t, func(t *testing.T, s *backing) {
 		w := newWorld(t, s.Backend)
@@ -225,8 +225,8 @@ func TestWipe(t *testing.T) {
 	})
 }
 
-// TestRestoreClaimBesideReleased restores a claim of one, which has by then another claim of that block to delete,
-// while two uses the block. One deletes the restored claim, too: else two could never write its own.
+// TestRestoreClaimBesideReleased restores a claim of one, which now has another claim of that block to delete, while two
+// uses the block. One deletes the restored claim, too: else two could never write its own.
 func TestRestoreClaimBesideReleased(t *testing.T) {
 	eachRestorable(t, func(t *testing.T, s *backing) {
 		w := newWorld(t, s.Backend)

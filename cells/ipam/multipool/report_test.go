@@ -65,7 +65,7 @@ func TestStatusConflict(t *testing.T) {
 	w.wait("it tells that it has not written its blocks", func() bool { got := reported(one).Recovery; return got != nil && got.Unwritten })
 }
 
-// TestStatusUnreadableBlock has the record of a block be one that nobody can read.
+// TestStatusUnreadableBlock: the record of a block cannot be read.
 func TestStatusUnreadableBlock(t *testing.T) {
 	store := embeddedtest.Open(t, t.TempDir())
 	w := newWorld(t, store.Backend())

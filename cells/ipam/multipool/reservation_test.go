@@ -72,7 +72,7 @@ func (r *reserver) reserve(want endpoint.Addresses) cluster.NodeID {
 
 var fixed = endpoint.Addresses{IPv4: netip.MustParseAddr("10.0.0.5")}
 
-// TestReservationAfterBoot has nobody take a reservation over before its block was compared with the store.
+// TestReservationAfterBoot: no pod takes a reservation over before the store has confirmed its block.
 func TestReservationAfterBoot(t *testing.T) {
 	r := newReserver(t)
 	r.reserve(fixed)

@@ -126,7 +126,7 @@ func (r *rounds) listen(ctx context.Context) {
 		return
 	}
 	expired := false
-	for !expired && (!r.pools.complete || !infoTold) { // what the watches begin with need not be read
+	for !expired && (!r.pools.complete || !infoTold) { // the first snapshot of a watch need not be read
 		select {
 		case event := <-events:
 			if event == nil {

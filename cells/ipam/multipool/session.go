@@ -63,11 +63,11 @@ func (s *session) begin(ctx context.Context, otherOwners func(context.Context) (
 	return s.replace(ctx, now)
 }
 
-// replace writes a session in place of the one that the store has.
+// replace writes a session in place of the store's.
 func (s *session) replace(ctx context.Context, now cluster.Session) error {
 	ck := s.checkpoint
 	before := slices.ContainsFunc(ck.Sessions, func(id string) bool { return id != s.proposed })
-	another := now.ID != "" && now.Boot != ck.boot // perhaps of a machine of which this disk, or only its key, is a copy
+	another := now.ID != "" && now.Boot != ck.boot // perhaps of a machine whose disk, or only whose key, was copied here
 	takesOver := another || before && ck.rebooted
 	if !slices.Contains(ck.Sessions, s.proposed) || s.proposed == s.current.ID {
 		s.proposed = rand.Text()
@@ -95,8 +95,8 @@ func (s *session) replace(ctx context.Context, now cluster.Session) error {
 	return nil
 }
 
-// awaitContest waits Config.ContestTime: an agent that runs on another machine with a copy of this disk sees by then
-// that its session was replaced, unless it is cut off from the store.
+// awaitContest waits Config.ContestTime: within that time an agent on another machine with a copy of this disk sees that
+// its session was replaced, unless it is cut off from the store.
 func (s *session) awaitContest(ctx context.Context, written cluster.Session) (now cluster.Session, err error) {
 	for end := time.Now().Add(s.cfg.ContestTime); ; {
 		select {
@@ -146,7 +146,8 @@ func (s *session) endContest() {
 	s.addresses.Suspend(nil)
 }
 
-// reportOtherOwners writes to the session which nodes own blocks of which addresses are in use here: these are not deleted.
+// reportOtherOwners writes to the session which nodes own blocks with addresses in use here: these nodes are not
+// deleted.
 func (s *session) reportOtherOwners(ctx context.Context, owners []string) error {
 	if slices.Equal(owners, s.current.OtherOwners) {
 		return nil
@@ -181,8 +182,8 @@ func (s *session) verify(ctx context.Context) error {
 	return nil
 }
 
-// changed reports whether the store has another session of this node than the one that this agent has written. first is
-// true for the first snapshot of the watch.
+// changed reports whether the store has a session of this node that this agent has not written. first is true for the
+// first snapshot of the watch.
 func (s *session) changed(change cluster.Change[cluster.Session], first bool) bool {
 	now := change.Item
 	if change.Kind == cluster.Snapshot {

@@ -28,7 +28,7 @@ type Status struct {
 
 	noPool  bool                // the store has none
 	blocked error               // why the node claims nothing; nil when it does
-	full    map[poolFamily]bool // pools of which the node has found no free block
+	full    map[poolFamily]bool // pools in which the node has found no free block
 }
 
 // BlockStatus is a block of the node.
@@ -62,8 +62,8 @@ func newPublished() *published {
 // Status returns what the node holds. It does not block.
 func (c *Controller) Status() Status { return *c.published.status.Load() }
 
-// Blocks returns the ID of this node, without a key until the store knows it, and the blocks of which addresses may be
-// in use here, and a channel that is closed when either changes.
+// Blocks returns the ID of this node, without a key until the store knows it, the blocks with addresses that may be in
+// use here, and a channel that is closed when either changes.
 func (c *Controller) Blocks() (cluster.NodeID, []netip.Prefix, <-chan struct{}) {
 	o, changed := c.published.owned.Get()
 	return o.node, o.blocks, changed

@@ -124,7 +124,7 @@ func (w *world) machineOn(m *machine, seed uint64) *machine {
 	return m
 }
 
-// start begins another life of the machine's agent: what is in use there outlived the last one.
+// start begins another life of the machine's agent: its endpoints outlived the last one.
 func (w *world) start(m *machine) {
 	w.Helper()
 	addresses := newPlain()
@@ -430,7 +430,7 @@ func (w *world) neverRecovered() {
 	}
 }
 
-// oneBlock is a world with a pool of one block, of which machine one has an address, and a machine two that wants it.
+// oneBlock is a world with a pool of one block. Machine one has an address of it, and machine two wants the block.
 func oneBlock(t *testing.T, b cluster.Backend) (w *world, one, two *machine) {
 	w = newWorld(t, b)
 	w.cfg.PreAllocate = 0

@@ -171,7 +171,7 @@ func (x *rowSets) release(set *rowSet) {
 	}
 }
 
-// takeUnused returns what removes the rows of sets that nobody has now, and nobody acquires until then.
+// takeUnused returns a function that removes the rows of sets without a user, if they still have none by then.
 func (x *rowSets) takeUnused() func() error {
 	unused := x.unused
 	x.unused = nil

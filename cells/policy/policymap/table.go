@@ -133,7 +133,7 @@ func (x *tables) deleteEntry(t *table, class engine.ClassID) error {
 	return nil
 }
 
-// number is the table's in the maps: 0 for one that allows everything.
+// number is the table's in the maps: 0 for a table that allows everything.
 func (x *tables) number(id engine.TableID) uint32 {
 	if !x.byID[id].restricts() {
 		return 0

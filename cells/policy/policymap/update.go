@@ -93,7 +93,7 @@ func (u *update) changeClass(id engine.TableID, own engine.ClassRows) error {
 	return nil
 }
 
-// moveAddresses gives addresses their classes, and finds the tables in which a decision about one of them changes by that.
+// moveAddresses gives addresses their classes, and finds the tables whose decision about one of them changes.
 func (u *update) moveAddresses(list []engine.AddressChange, p plan) error {
 	for id, t := range u.tables.byID {
 		for m := range p.moves {

@@ -14,7 +14,7 @@ type Use struct {
 	Entries, Room int
 }
 
-// Use tells how full the maps are. Before the first [Writer.Apply], and after one that failed, nobody knows.
+// Use tells how full the maps are. Before the first [Writer.Apply], and after a failed one, it is unknown.
 func (w *Writer) Use() []Use {
 	c := w.current
 	if c == nil {

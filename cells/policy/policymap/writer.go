@@ -29,7 +29,7 @@ func (w *Writer) Clean() (err error) {
 	if w.pending, err = w.pending.run(); err != nil {
 		return err
 	}
-	w.removeLater() // what the removals have let go of
+	w.removeLater() // rows that the removals have released
 	return nil
 }
 
@@ -62,7 +62,7 @@ func (w *Writer) rewrite(e *engine.Engine, ids map[string]uint16) error {
 	next := newPolicyCopy(w.maps, (active+1)%abi.PolicyCopies)
 	w.pending = nil
 	w.stale = true
-	if err := clearCopy(w.maps, next.number); err != nil { // also of what somebody else has written
+	if err := clearCopy(w.maps, next.number); err != nil { // also rows that another program has written
 		return err
 	}
 	if err := next.write(e, ids); err != nil {

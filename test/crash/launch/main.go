@@ -29,7 +29,7 @@ func main() {
 }
 
 func launch(program string) error {
-	runtime.LockOSThread() // the filter is this thread's, which is the one that execve keeps
+	runtime.LockOSThread() // the filter is this thread's, which execve keeps
 	if err := unix.Dup3(3, reportFD, unix.O_CLOEXEC); err != nil {
 		return err
 	}

@@ -59,7 +59,7 @@ func addr6(first uint16, number, host int) netip.Addr {
 	return netip.AddrFrom16([16]byte{byte(first >> 8), byte(first), 2: byte(number >> 8), 3: byte(number), 14: byte(host >> 8), 15: byte(host)})
 }
 
-// addresses are those of a pod of a node.
+// addresses are the addresses of a pod of a node.
 func addresses(number, pod int) []netip.Addr {
 	all := []netip.Addr{netip.AddrFrom4([4]byte{10, byte(128 + number>>8), byte(number), byte(pod + 2)})}
 	if !*ipv4Only {
@@ -68,7 +68,7 @@ func addresses(number, pod int) []netip.Addr {
 	return all
 }
 
-// set has a group be of these pods.
+// set makes a group contain these pods.
 func (n *simulated) set(slot, number, from, to int) {
 	g := cluster.EndpointGroup{Node: n.record.Node, Slot: slot, Version: n.groups[slot].Version}
 	sets := map[int]int{}
@@ -125,7 +125,7 @@ func (s *simulator) put(ctx context.Context, number, slot int) (err error) {
 	return err
 }
 
-// toggle has the last pod of a node's first group go, or come again.
+// toggle removes the last pod of a node's first group, or adds it again.
 func (s *simulator) toggle(ctx context.Context, number int) (pod int, there bool, err error) {
 	n := s.nodes[number]
 	full := min(n.pods, cluster.GroupSize)

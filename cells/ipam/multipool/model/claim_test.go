@@ -1,6 +1,6 @@
 package model
 
-// claimBlock: a node creates the record of a block. What it believes about the pool may be old.
+// claimBlock: a node creates the record of a block. Its copy of the pool may be old.
 func (x *explorer) claimBlock(s *state, i int) {
 	n := &s.nodes[i]
 	if n.life != up || n.check != checked || n.leaving || n.waits || n.pending != noClaim || x.keptAway(s, i) {

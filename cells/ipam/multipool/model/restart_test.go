@@ -130,7 +130,7 @@ func (x *explorer) reconcileBlock(t *state, i, b int) bool {
 	case x.own(i, r) && (onDisk || (used && n.disk[b] == noClaim && !x.rules.renewInUse) || !x.rules.createMakesOwner):
 		n.memory[b], n.disk[b] = r, r
 		return settled
-	case x.own(i, r): // not this node's claim, or one that it does not need
+	case x.own(i, r): // another node's claim, or one this node does not need
 		n.memory[b] = noClaim // the checkpoint's claim is created again when the other is gone
 		if x.rules.deleteOwnUnknown || !x.recovering(t, i) {
 			t.deletes |= r.bit()

@@ -7,7 +7,7 @@ type rules struct {
 	createMakesOwner   bool // only a successful create makes an owner
 	deleteByClaim      bool // the claim ID is the precondition of a delete; off: there is none
 	noRevision         bool // the precondition is not the record's revision, which repeats after a restore
-	randomClaims       bool // a claim ID is drawn anew for each claim
+	randomClaims       bool // each claim has a new random ID
 	releaseOnDiskFirst bool // a give-back is in the checkpoint before the delete is sent
 	claimOnDiskFirst   bool // a claim is in the checkpoint before an address is given out
 	positionOnDisk     bool // the store's position is in the checkpoint
@@ -17,7 +17,7 @@ type rules struct {
 	durableMark        bool // recovery is a mark in the cluster record; off: each node judges for itself
 	noTimeLimit        bool // recovery does not end before every node has written its claims
 	conflictUnsettled  bool // a node with a conflict has not written its claims
-	holdDeletes        bool // in recovery nobody gives back, and nobody deletes the blocks of others
+	holdDeletes        bool // in a recovery no node gives blocks back, or deletes the blocks of others
 	incarnations       bool // another machine with the same name is another owner
 	recordLast         bool // node delete: the node's record goes after its blocks
 	sessionGuards      bool // node delete --machine-is-off: marks by compare-and-swap on the session that it read
@@ -38,7 +38,7 @@ type rules struct {
 	renewInUse bool // a record that is not in the checkpoint is never adopted; if the block is in use, it is claimed again
 }
 
-// designRules returns the rules of the issue, with those that the model needed.
+// designRules returns the rules of the issue, with the rules that the model needed.
 func designRules() rules {
 	return rules{
 		createMakesOwner: true, deleteByClaim: true, noRevision: true, randomClaims: true,
