@@ -26,18 +26,19 @@ KUBERNETES_VERSION    = $(shell sed -n 's|^	k8s.io/kubernetes \(v[^ ]*\).*|\1|p'
 PORIN_KUBE_APISERVER ?= $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/porin/kube-apiserver-$(KUBERNETES_VERSION)
 PORIN_ETCD           ?= $(BIN)/etcd
 
-.PHONY: help build image test-image deps deps-generate ipam-plugins libcni kube-apiserver versions generate lint lines check test test-apiserver test-chart kubernetes e2e-kubernetes bench-kubernetes test-kernels demo crash chaos bench scale graph reference helm manifest model random schedules fuzz clean
+.PHONY: help build image release test-image deps deps-generate ipam-plugins libcni kube-apiserver versions generate lint lines check test test-apiserver test-chart kubernetes e2e-kubernetes bench-kubernetes test-kernels demo crash chaos bench scale graph reference helm manifest model random schedules fuzz clean
 
 help:
 	@echo "make build     bin/porin-agent, bin/porin-proxy, bin/porin-cni and bin/porin"
 	@echo "make image     bin/porin-image.tar: an OCI archive for amd64 and arm64, with the name porin.dev/porin:TAG; PLATFORMS=linux/amd64 for one"
+	@echo "make release   VERSION=0.1.0: programs, image, chart, manifest, SBOM, notes and checksums, in bin/release/0.1.0"
 	@echo "make test-image  the image's files, labels and programs, and that a second archive is the same"
 	@echo "make check     build, lint and the tests that need no root: before every commit"
 	@echo "make test      every test; without root, those that need none, and what was left out; FULL=1: before an issue is resolved, with chaos and the whole model"
 	@echo "make deps      installs the programs that tests run, as root on Debian; elsewhere lists them (test and demo do it first)"
 	@echo "make test-apiserver  what depends on the Kubernetes API, on a real API server; FULL=1: for each change of cells/kubernetes (root)"
 	@echo "make test-chart  deploy/chart by Helm's engine: values, templates, and that deploy/porin.yaml is the chart with its defaults"
-	@echo "make e2e-kubernetes  installs Porin in clusters of kubelets and containerd, and runs upstream's tests there; NODES=3 PROXY=nftables IPFAMILY=dual RUN=TestInstall (root)"
+	@echo "make e2e-kubernetes  installs Porin in clusters of kubelets and containerd, and runs upstream's tests there; NODES=3 PROXY=nftables IPFAMILY=dual RUN=TestInstall; RELEASE=0.1.0 installs the files of make release (root)"
 	@echo "make bench-kubernetes  110 pods at once on a node of such a cluster, beside the reference plugins: time, ADDs, memory (root)"
 	@echo "make kubernetes  the programs and images of these clusters, once a machine: 15 minutes"
 	@echo "make test-kernels  what depends on the kernel, on Debian's 6.1 and 6.12 in emulated machines; KERNELS=6.1 TESTS=e2e RUN=Ping (root)"
@@ -78,6 +79,10 @@ image:
 	done
 	cd deploy/image && $(GO) run . -out $(BIN)/porin-image.tar -name porin.dev/porin:$(TAG) \
 		-version "$(VERSION)" -revision "$$(git rev-parse HEAD)" $(BIN)/image $(PLATFORMS)
+
+# The files of a release, in bin/release/VERSION.
+release:
+	@BIN=$(BIN) GO=$(GO) deploy/release/release.sh "$(VERSION)"
 
 test-image: image
 	cd deploy/image && PORIN_IMAGE=$(BIN)/porin-image.tar PORIN_IMAGE_NAME=porin.dev/porin:$(TAG) PORIN_IMAGE_PLATFORMS="$(PLATFORMS)" $(GO) test -count=1 -v .
@@ -163,13 +168,16 @@ PORIN_KUBERNETES_DIR ?= $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/porin/kubernetes
 kubernetes:
 	@PORIN_KUBERNETES_DIR=$(PORIN_KUBERNETES_DIR) GO=$(GO) GOFLAGS= test/kubernetes/build.sh
 
-# Each variable of the command line restricts it.
+# RELEASE=0.1.0 installs the files of make release. Each other variable of the command line restricts it.
+RELEASE       ?=
+RELEASE_FILES  = $(if $(RELEASE),$(BIN)/release/$(RELEASE))
 e2e-kubernetes: kubernetes
 	@test "$$(id -u)" = 0 || { echo "make e2e-kubernetes: a node is a set of namespaces, and making them needs root: sudo make e2e-kubernetes"; exit 1; }
-	@$(MAKE) --no-print-directory image PLATFORMS=linux/$$($(GO) env GOARCH)
+	$(if $(RELEASE),,@$(MAKE) --no-print-directory image PLATFORMS=linux/$$($(GO) env GOARCH))
 	@$(GO) test -c -o $(BIN)/kubernetes.test ./test/kubernetes
 	@$(MAKE) --no-print-directory versions helm
-	@PORIN_KUBERNETES_DIR=$(PORIN_KUBERNETES_DIR) PORIN_IMAGE=$(BIN)/porin-image.tar PORIN_HELM=$(BIN)/helm \
+	@PORIN_KUBERNETES_DIR=$(PORIN_KUBERNETES_DIR) PORIN_HELM=$(BIN)/helm \
+		PORIN_IMAGE=$(if $(RELEASE),$(RELEASE_FILES)/porin-image-$(RELEASE).tar,$(BIN)/porin-image.tar) PORIN_RELEASE=$(RELEASE_FILES) \
 		PORIN_EARLIER=$(BIN)/versions/$$(sed -n 's/ .*chart$$//p' test/e2e/testdata/versions) FULL=$(FULL) \
 		ONLY_NODES='$(NODES)' ONLY_PROXY='$(PROXY)' ONLY_IPFAMILY='$(IPFAMILY)' test/kubernetes/run.sh $(BIN)/kubernetes.test '$(RUN)'
 

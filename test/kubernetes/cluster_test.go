@@ -20,9 +20,18 @@ import (
 const (
 	envDir   = "PORIN_KUBERNETES_DIR" // of lib.sh
 	envImage = "PORIN_IMAGE"          // the archive of make image
-	manifest = "../../deploy/porin.yaml"
 	system   = "kube-system"
 )
+
+// manifest and chart are the checkout's, or those of a release in the folder PORIN_RELEASE.
+var manifest, chart = deployFiles(os.Getenv("PORIN_RELEASE"))
+
+func deployFiles(release string) (manifest, chart string) {
+	if release == "" {
+		return "../../deploy/porin.yaml", "../../deploy/chart"
+	}
+	return filepath.Join(release, "porin.yaml"), filepath.Join(release, "porin-"+filepath.Base(release)+".tgz")
+}
 
 // The tests run in network, mount and PID namespaces of their own, and so does the cluster: it ends with them.
 func TestMain(m *testing.M) {

@@ -56,7 +56,7 @@ func (c *cluster) pools() []string {
 	if c.dual {
 		pool = "--set=ipam.defaultPool={10.64.0.0/16,fd00:64::/64}"
 	}
-	return []string{"porin", "../../deploy/chart", "--set=image.repository=porin.dev/porin,ipam.mode=multi-pool", pool}
+	return []string{"porin", chart, "--set=image.repository=porin.dev/porin,ipam.mode=multi-pool", pool}
 }
 
 // newPools starts another cluster for an installation with a pool. It ends with the test, as its kinds and its pool are left.
