@@ -101,7 +101,7 @@ func (s *Step) Attach(ctx context.Context, ep endpoint.Endpoint, _ *endpoint.Nam
 	if err := s.claims.take(mine); err != nil {
 		return ep, err
 	}
-	if err := s.write(); err != nil {
+	if err := s.writeLocked(); err != nil {
 		return ep, err
 	}
 	if mine.hasProtocol(unix.IPPROTO_SCTP) {
@@ -141,7 +141,7 @@ func (s *Step) Restore(ctx context.Context, ep endpoint.Endpoint) (replaced []st
 	}
 	s.claims.restore(mine)
 	if s.pruned {
-		if err := s.write(); err != nil {
+		if err := s.writeLocked(); err != nil {
 			return nil, err
 		}
 	}
@@ -180,7 +180,7 @@ func (s *Step) Detach(_ context.Context, ep endpoint.Endpoint, _ endpoint.Delete
 	if len(released) == 0 && before == len(s.claims.previous) && !s.stale {
 		return nil
 	}
-	if err := s.write(); err != nil {
+	if err := s.writeLocked(); err != nil {
 		return err
 	}
 	s.cleaner.atDetach(released)
@@ -214,15 +214,14 @@ func (s *Step) Prune(_ context.Context, live []endpoint.Endpoint) (removed []str
 	}
 	removed = s.claims.prune(live)
 	slices.Sort(removed)
-	if err := s.write(); err != nil {
+	if err := s.writeLocked(); err != nil {
 		return removed, err
 	}
 	s.pruned = true
 	return removed, nil
 }
 
-// write expects the lock.
-func (s *Step) write() error {
+func (s *Step) writeLocked() error {
 	err := s.owner.Apply(s.claims.state())
 	s.stale = err != nil
 	if err != nil {
@@ -251,7 +250,7 @@ func (s *Step) repair() error {
 	if !s.pruned {
 		return nil
 	}
-	return s.write()
+	return s.writeLocked()
 }
 
 // compare returns the differences of the table, and the endpoints whose host end does not let packets of

@@ -159,11 +159,11 @@ func (p *policyWatch) setLoop(k policyKind, loop *watch.Loop[[]byte]) {
 	} else {
 		p.loops[k.Resource] = loop
 	}
-	p.tell()
+	p.tellLocked()
 }
 
-// tell wakes who waits for a change. It expects the lock.
-func (p *policyWatch) tell() {
+// tellLocked wakes who waits for a change.
+func (p *policyWatch) tellLocked() {
 	close(p.changed)
 	p.changed = make(chan struct{})
 }
@@ -264,7 +264,7 @@ func (h crdHandler) Replace(objects map[watch.Key]watch.Object[struct{}]) {
 	for key := range objects {
 		h.present[key.Name] = true
 	}
-	h.tell()
+	h.tellLocked()
 }
 
 // Update implements [watch.Handler].
@@ -278,7 +278,7 @@ func (h crdHandler) set(name string, there bool) {
 	defer h.mu.Unlock()
 	if h.present[name] != there {
 		h.present[name] = there
-		h.tell()
+		h.tellLocked()
 	}
 }
 

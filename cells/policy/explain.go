@@ -43,23 +43,23 @@ func (p *Policies) Explain(ctx context.Context, endpoints endpointmanager.Lookup
 	if !ok {
 		return Explanation{}, fault.New(fault.Invalid, fmt.Sprintf("%.64s and %.64s have no address of the same family", from, to))
 	}
-	if err := p.view.beginTurn(ctx); err != nil {
+	if err := p.view.lock(ctx); err != nil {
 		return Explanation{}, err
 	}
-	defer p.view.endTurn()
+	defer p.view.unlock()
 	x.FromEndpoint, x.ToEndpoint = fromEndpoint, toEndpoint
 	x.Verdict = p.view.Evaluate(source, destination, protocol, port)
 	x.FromNames, x.ToNames = p.namesAt(source), p.namesAt(destination)
-	x.Datapath = p.view.askKernel(x.Verdict, protocol, port)
-	p.view.explainHeld(&x, protocol, port)
+	x.Datapath = p.view.askKernelLocked(x.Verdict, protocol, port)
+	p.view.explainHeldLocked(&x, protocol, port)
 	if x.Egress.Layer7 != nil || x.Ingress.Layer7 != nil {
 		x.Proxy = p.queue.layer7.proxy.Healthy()
 	}
 	return x, nil
 }
 
-// explainHeld decides about endpoints that the engine does not know, as their labels are not known, by the kernel's entries of them alone. It expects the turn.
-func (v *View) explainHeld(x *Explanation, protocol model.Protocol, port uint16) {
+// explainHeldLocked decides about endpoints that the engine does not know, as their labels are not known, by the kernel's entries of them alone.
+func (v *View) explainHeldLocked(x *Explanation, protocol model.Protocol, port uint16) {
 	x.FromUnknown, x.ToUnknown = isUnknown(x.FromEndpoint, x.From), isUnknown(x.ToEndpoint, x.To)
 	if x.FromUnknown {
 		x.Egress, x.Datapath.Egress = v.decideHeld(x, Question{Local: localOf(x.FromEndpoint), Direction: model.Egress, Peer: x.To.Address, Protocol: protocol, Port: port})
@@ -88,7 +88,7 @@ func (v *View) decideHeld(x *Explanation, question Question) (decision engine.De
 	return decision, &value
 }
 
-// namesAt returns the names that policies select an address by. The caller holds the turn.
+// namesAt returns the names that policies select an address by. The caller holds the view's lock.
 func (p *Policies) namesAt(addr netip.Addr) []string {
 	return p.queue.names.namesOf(addr, p.view.engine.DomainsAt(addr))
 }
@@ -130,8 +130,7 @@ var (
 	errToNode     = errors.New("what reaches the node itself is decided by nftables")
 )
 
-// askKernel expects the turn.
-func (v *View) askKernel(verdict engine.Verdict, protocol model.Protocol, port uint16) (d Datapath) {
+func (v *View) askKernelLocked(verdict engine.Verdict, protocol model.Protocol, port uint16) (d Datapath) {
 	from, fromLocal := v.locals[verdict.From.Endpoint]
 	to, toLocal := v.locals[verdict.To.Endpoint]
 	allowed := engine.ValueAllow

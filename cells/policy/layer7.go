@@ -135,8 +135,8 @@ func (x *layer7) releasable(unused []*engine.Layer7, inKernel map[uint32]bool) (
 	return free
 }
 
-// prepareAtOnce has the proxy get rules that rows name for the first time, if it answers soon. It expects the turn.
-func (q *Queue) prepareAtOnce() {
+// prepareAtOnceLocked has the proxy get rules that rows name for the first time, if it answers soon.
+func (q *Queue) prepareAtOnceLocked() {
 	missing := q.layer7.missing(q.view.engine.Layer7())
 	if len(missing) == 0 || errors.Is(q.layer7.lastError(), errProxySlow) {
 		return
@@ -148,12 +148,12 @@ func (q *Queue) prepareAtOnce() {
 
 // prepareAll has the proxy get all that the first write needs, if it does so in time.
 func (q *Queue) prepareAll(ctx context.Context) {
-	if q.view.beginTurn(ctx) != nil {
+	if q.view.lock(ctx) != nil {
 		return // the first write fails, too
 	}
 	q.commit(q.takeCollected()...)
 	rules := q.layer7.missing(q.view.engine.Layer7())
-	q.view.endTurn()
+	q.view.unlock()
 	if len(rules) == 0 {
 		return
 	}
@@ -162,8 +162,8 @@ func (q *Queue) prepareAll(ctx context.Context) {
 	}
 }
 
-// withhold has rows deny in the place of rules that the proxy does not have. It returns how many the proxy can apply, and is to have yet. It expects the turn.
-func (q *Queue) withhold() (awaited int) {
+// withholdLocked has rows deny in the place of rules that the proxy does not have. It returns how many the proxy can apply, and is to have yet.
+func (q *Queue) withholdLocked() (awaited int) {
 	awaited = len(q.layer7.missing(q.view.engine.Layer7())) // before: the loop may have some prepared meanwhile
 	if q.view.engine.WithholdLayer7(func(l *engine.Layer7) bool { return !q.layer7.isPrepared(l) }) {
 		q.written = false
@@ -215,12 +215,12 @@ func (q *Queue) layer7Round(ctx context.Context) error {
 	if !q.isOpen() {
 		return nil
 	}
-	if err := q.view.beginTurn(ctx); err != nil {
+	if err := q.view.lock(ctx); err != nil {
 		return err
 	}
 	rules := q.layer7.missing(q.view.engine.Layer7())
-	err := q.release()
-	q.view.endTurn()
+	err := q.releaseLocked()
+	q.view.unlock()
 	if err != nil || len(rules) == 0 {
 		return err
 	}
@@ -231,8 +231,7 @@ func (q *Queue) layer7Round(ctx context.Context) error {
 	return nil
 }
 
-// release expects the turn.
-func (q *Queue) release() error {
+func (q *Queue) releaseLocked() error {
 	unused := q.view.engine.UnusedLayer7()
 	if len(unused) == 0 {
 		return nil

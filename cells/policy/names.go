@@ -83,7 +83,7 @@ type Names struct {
 	saving sync.Mutex // held while the file is written
 	loaded bool       // saving guards it
 
-	// The holder of the view's turn uses these.
+	// The holder of the view's lock uses these.
 	selections    map[model.DNSRule]*names.Selection
 	rules         map[*names.Selection]model.DNSRule
 	inEngine      map[model.DNSRule]map[netip.Addr]struct{} // the engine's content
@@ -258,8 +258,8 @@ func (n *Names) save() error {
 	return n.known.Save(n.path)
 }
 
-// follow has the rules selected, and returns what has changed since it was called last, as far as there is room. It expects the turn.
-func (n *Names) follow(rules []model.DNSRule) []engine.DomainChange {
+// followLocked has the rules selected, and returns what has changed since it was called last, as far as there is room.
+func (n *Names) followLocked(rules []model.DNSRule) []engine.DomainChange {
 	added := false
 	for _, rule := range rules {
 		if n.selections[rule] != nil {
@@ -297,7 +297,7 @@ func (n *Names) follow(rules []model.DNSRule) []engine.DomainChange {
 					}
 				}
 				for _, addr := range c.Added {
-					n.leaveOut(rule, addr)
+					n.leaveOutLocked(rule, addr)
 				}
 			}
 		}
@@ -326,8 +326,8 @@ func (n *Names) follow(rules []model.DNSRule) []engine.DomainChange {
 	return list
 }
 
-// leaveOut notes an address that the engine does not have. It expects the lock, as drop does.
-func (n *Names) leaveOut(rule model.DNSRule, addr netip.Addr) {
+// leaveOutLocked notes an address that the engine does not have.
+func (n *Names) leaveOutLocked(rule model.DNSRule, addr netip.Addr) {
 	if n.leftOut[addr] == nil {
 		n.leftOut[addr] = map[model.DNSRule]struct{}{}
 	}
@@ -351,9 +351,9 @@ func (n *Names) drop(rule model.DNSRule, addr netip.Addr) bool {
 	return true
 }
 
-// keep ends the selections of all other rules: the engine has forgotten their addresses. It reports whether there is room now for addresses that had none. It
-// expects the turn.
-func (n *Names) keep(used map[model.DNSRule]struct{}) (room bool) {
+// keepLocked ends the selections of all other rules: the engine has forgotten their addresses. It reports whether there is room now for addresses
+// that had none.
+func (n *Names) keepLocked(used map[model.DNSRule]struct{}) (room bool) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	removed := false
@@ -380,8 +380,8 @@ func (n *Names) keep(used map[model.DNSRule]struct{}) (room bool) {
 	return len(n.leftOut) > 0 && len(n.count) < n.room
 }
 
-// confirm says that what was followed is in the datapath. It expects the turn.
-func (n *Names) confirm() { n.known.Confirm(n.takenRevision) }
+// confirmLocked says that what was followed is in the datapath.
+func (n *Names) confirmLocked() { n.known.Confirm(n.takenRevision) }
 
 // leftOutCount returns how many addresses there is no room for.
 func (n *Names) leftOutCount() int {

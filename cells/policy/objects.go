@@ -33,10 +33,10 @@ func readObject(data []byte) object {
 // ReplaceObjects tells of all policies of a kind that the Kubernetes API has, as JSON: others of the kind end. It returns when they are on the disk and,
 // once everything is restored, in force: a pod that is attached afterwards finds them. Policies that cannot be written to the disk are in force, too.
 func (p *Policies) ReplaceObjects(ctx context.Context, kind string, objects [][]byte) error {
-	if err := p.begin(ctx); err != nil {
+	if err := p.lock(ctx); err != nil {
 		return err
 	}
-	defer p.end()
+	defer p.unlock()
 	var all []object
 	present := map[model.PolicyID]bool{}
 	for _, data := range objects {
@@ -50,7 +50,7 @@ func (p *Policies) ReplaceObjects(ctx context.Context, kind string, objects [][]
 			gone = append(gone, id)
 		}
 	}
-	if last := p.changeObjects(ctx, all, gone); last != nil && p.queue.isOpen() {
+	if last := p.changeObjectsLocked(ctx, all, gone); last != nil && p.queue.isOpen() {
 		_ = p.queue.wait(ctx, last) // the queue repeats and reports a write that fails
 	}
 	return nil
@@ -58,29 +58,29 @@ func (p *Policies) ReplaceObjects(ctx context.Context, kind string, objects [][]
 
 // SetObject tells of a policy of the Kubernetes API that is new or has changed: see [Policies.ReplaceObjects]. It is in force soon.
 func (p *Policies) SetObject(ctx context.Context, data []byte) error {
-	if err := p.begin(ctx); err != nil {
+	if err := p.lock(ctx); err != nil {
 		return err
 	}
-	defer p.end()
-	p.changeObjects(ctx, []object{readObject(data)}, nil)
+	defer p.unlock()
+	p.changeObjectsLocked(ctx, []object{readObject(data)}, nil)
 	return nil
 }
 
 // RemoveObject tells that the Kubernetes API has a policy no more.
 func (p *Policies) RemoveObject(ctx context.Context, id model.PolicyID) error {
-	if err := p.begin(ctx); err != nil {
+	if err := p.lock(ctx); err != nil {
 		return err
 	}
-	defer p.end()
+	defer p.unlock()
 	if id.Namespace == "" && model.Namespaced(id.Kind) { // as manifests are read
 		id.Namespace = metav1.NamespaceDefault
 	}
-	p.changeObjects(ctx, nil, []model.PolicyID{id})
+	p.changeObjectsLocked(ctx, nil, []model.PolicyID{id})
 	return nil
 }
 
-// changeObjects writes the disk, and has the datapath follow. It returns the last request to the queue, or nil. It expects the turn.
-func (p *Policies) changeObjects(ctx context.Context, set []object, remove []model.PolicyID) (last *request) {
+// changeObjectsLocked writes the disk, and has the datapath follow. It returns the last request to the queue, or nil.
+func (p *Policies) changeObjectsLocked(ctx context.Context, set []object, remove []model.PolicyID) (last *request) {
 	set = slices.DeleteFunc(set, func(o object) bool {
 		was, ok := p.objects[o.Policy.ID]
 		return ok && bytes.Equal(was.JSON, o.JSON)
@@ -93,9 +93,9 @@ func (p *Policies) changeObjects(ctx context.Context, set []object, remove []mod
 	for _, o := range set {
 		manifests = append(manifests, o.Manifest)
 	}
-	p.saveObjects(manifests, remove)
+	p.saveObjectsLocked(manifests, remove)
 	var u update
-	p.checkLarge(&u, manifests)
+	p.checkLargeLocked(&u, manifests)
 	p.mu.Lock()
 	for _, o := range set {
 		id := o.Policy.ID
@@ -118,15 +118,15 @@ func (p *Policies) changeObjects(ctx context.Context, set []object, remove []mod
 		p.log.Info("policy deleted", "policy", id.String(), "source", SourceKubernetes)
 	}
 	p.mu.Unlock()
-	last = p.collect(ctx, u)
+	last = p.collectLocked(ctx, u)
 	if len(remove) > 0 && p.queue.isOpen() {
-		p.retryGivenUp(ctx)
+		p.retryGivenUpLocked(ctx)
 	}
 	return last
 }
 
-// saveObjects writes changes to the disk, with earlier changes that failed. It expects the turn, and that p.objects is as before the changes.
-func (p *Policies) saveObjects(set []manifest.Manifest, remove []model.PolicyID) {
+// saveObjectsLocked writes changes to the disk, with earlier changes that failed. p.objects must be as before the changes.
+func (p *Policies) saveObjectsLocked(set []manifest.Manifest, remove []model.PolicyID) {
 	changed := map[model.PolicyID]struct{}{}
 	for _, m := range set {
 		changed[m.Policy.ID] = struct{}{}
@@ -154,9 +154,9 @@ func (p *Policies) saveObjects(set []manifest.Manifest, remove []model.PolicyID)
 	clear(p.unsaved)
 }
 
-// collect has the queue take the policies in batches, in their order: an ADD waits for one batch at the most, as the next one lets it go first. It returns the last
-// batch, and expects the turn.
-func (p *Policies) collect(ctx context.Context, all update) *request {
+// collectLocked has the queue take the policies in batches, in their order: an ADD waits for one batch at the most, as the next one lets it go first.
+// It returns the last batch.
+func (p *Policies) collectLocked(ctx context.Context, all update) *request {
 	var batch update
 	for _, id := range all.policies.keys {
 		policy := all.policies.values[id]

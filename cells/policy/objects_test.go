@@ -228,10 +228,10 @@ func TestListBeforePods(t *testing.T) {
 		return nil
 	}
 	n.kernel.mu.Unlock()
-	if err := n.queue.view.beginTurn(t.Context()); err != nil { // the queue is at something else
+	if err := n.queue.view.lock(t.Context()); err != nil { // the queue is at something else
 		t.Fatal(err)
 	}
-	time.AfterFunc(100*time.Millisecond, n.queue.view.endTurn)
+	time.AfterFunc(100*time.Millisecond, n.queue.view.unlock)
 	if err := n.policies.ReplaceObjects(t.Context(), model.KindNetworkPolicy, [][]byte{ofAPI("a", "other", "")}); err != nil {
 		t.Fatal(err)
 	}

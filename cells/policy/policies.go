@@ -40,20 +40,20 @@ const (
 
 // Policies keeps the policies of both sources: on the disk, and in force. Its methods may be called concurrently.
 type Policies struct {
-	log   *slog.Logger
-	queue *Queue
-	view  *View
-	store store         // used by the holder of the turn
-	turn  chan struct{} // holds one token while a change is under way
-	diff  chan struct{} // holds one token while a diff is computed, which uses an engine of its own
+	log      *slog.Logger
+	queue    *Queue
+	view     *View
+	store    store         // used by the holder of changing
+	changing chan struct{} // the lock of a change: it holds one token then
+	diff     chan struct{} // holds one token while a diff is computed, which uses an engine of its own
 	// references has a lock of its own.
 	references *References
-	// collected is the weight of policies that the queue may not have compiled yet. It is used by the holder of the turn.
+	// collected is the weight of policies that the queue may not have compiled yet. The holder of changing uses it.
 	collected int
-	// unsaved are policies of the API whose last change is not on the disk. Only the holder of the turn uses it.
+	// unsaved are policies of the API whose last change is not on the disk. Only the holder of changing uses it.
 	unsaved map[model.PolicyID]struct{}
 
-	mu      sync.RWMutex // guards the fields below, which only who has the turn writes
+	mu      sync.RWMutex // guards the fields below; their writer holds changing, too
 	files   map[model.PolicyID]manifest.Manifest
 	objects map[model.PolicyID]object // in force unless a file has the same ID
 	parts   map[model.PolicyID]int    // how many specifications a policy in force has
@@ -62,7 +62,7 @@ type Policies struct {
 // New returns Policies, which enforces policies by the queue. It is to be started before the queue opens.
 func New(cfg Config, q *Queue, log *slog.Logger) *Policies {
 	return &Policies{
-		log: log, queue: q, view: q.View(), store: store{path: cfg.path()}, turn: make(chan struct{}, 1), diff: make(chan struct{}, 1),
+		log: log, queue: q, view: q.View(), store: store{path: cfg.path()}, changing: make(chan struct{}, 1), diff: make(chan struct{}, 1),
 		references: newReferences(), unsaved: map[model.PolicyID]struct{}{}, parts: map[model.PolicyID]int{},
 		files: map[model.PolicyID]manifest.Manifest{}, objects: map[model.PolicyID]object{},
 	}
@@ -97,23 +97,23 @@ func (p *Policies) Start() error {
 
 // Stop closes the file.
 func (p *Policies) Stop(ctx context.Context) error {
-	if err := p.begin(ctx); err != nil {
+	if err := p.lock(ctx); err != nil {
 		return err
 	}
-	defer p.end()
+	defer p.unlock()
 	return p.store.close()
 }
 
-func (p *Policies) begin(ctx context.Context) error {
+func (p *Policies) lock(ctx context.Context) error {
 	select {
-	case p.turn <- struct{}{}:
+	case p.changing <- struct{}{}:
 		return nil
 	case <-ctx.Done():
 		return fmt.Errorf("wait for another change of policies: %w", ctx.Err())
 	}
 }
 
-func (p *Policies) end() { <-p.turn }
+func (p *Policies) unlock() { <-p.changing }
 
 // Put sets the policies of all documents in data, or none, and returns what became of each. Others stay as they are. When it returns, they
 // are on the disk and in the datapath, and the proxy has their layer 7 rules. An error of kind [fault.Unavailable] may say that they are on the disk alone: they
@@ -138,10 +138,10 @@ func (p *Policies) Check(ctx context.Context, data []byte) ([]manifest.Manifest,
 	if err != nil {
 		return nil, nil, err
 	}
-	if err := p.begin(ctx); err != nil {
+	if err := p.lock(ctx); err != nil {
 		return nil, nil, err
 	}
-	defer p.end()
+	defer p.unlock()
 	set, outcomes := p.changed(given)
 	return given, outcomes, p.check(set)
 }
@@ -193,12 +193,12 @@ func (p *Policies) supported(policy model.Policy) (some bool, err error) {
 }
 
 func (p *Policies) put(ctx context.Context, given []manifest.Manifest) ([]Outcome, error) {
-	if err := p.begin(ctx); err != nil {
+	if err := p.lock(ctx); err != nil {
 		return nil, err
 	}
-	defer p.end()
+	defer p.unlock()
 	set, outcomes := p.changed(given)
-	if err := p.change(ctx, set, nil); err != nil {
+	if err := p.changeLocked(ctx, set, nil); err != nil {
 		return nil, err
 	}
 	return outcomes, nil
@@ -224,21 +224,21 @@ func (p *Policies) changed(given []manifest.Manifest) (set []manifest.Manifest, 
 
 // Delete ends a policy.
 func (p *Policies) Delete(ctx context.Context, id model.PolicyID) error {
-	if err := p.begin(ctx); err != nil {
+	if err := p.lock(ctx); err != nil {
 		return err
 	}
-	defer p.end()
+	defer p.unlock()
 	if _, ok := p.file(id); !ok {
 		if _, ok := p.object(id); ok {
 			return fault.New(fault.Conflict, fmt.Sprintf("delete %s: the policy is one of the Kubernetes API: delete it there, with kubectl", id))
 		}
 		return fmt.Errorf("delete %s: %w", id, ErrNotFound)
 	}
-	return p.change(ctx, nil, []model.PolicyID{id})
+	return p.changeLocked(ctx, nil, []model.PolicyID{id})
 }
 
-// change writes the disk, and has the datapath follow. It expects the turn.
-func (p *Policies) change(ctx context.Context, set []manifest.Manifest, remove []model.PolicyID) error {
+// changeLocked writes the disk, and has the datapath follow.
+func (p *Policies) changeLocked(ctx context.Context, set []manifest.Manifest, remove []model.PolicyID) error {
 	if len(set)+len(remove) == 0 {
 		return nil
 	}
@@ -277,13 +277,13 @@ func (p *Policies) change(ctx context.Context, set []manifest.Manifest, remove [
 		}
 	}
 	if len(remove) > 0 {
-		p.retryGivenUp(ctx)
+		p.retryGivenUpLocked(ctx)
 	}
 	return nil
 }
 
-// retryGivenUp has policies that were given up in force, if they fit by now. It expects the turn.
-func (p *Policies) retryGivenUp(ctx context.Context) {
+// retryGivenUpLocked has policies that were given up in force, if they fit by now.
+func (p *Policies) retryGivenUpLocked(ctx context.Context) {
 	ids := p.view.notInForce()
 	if len(ids) == 0 || p.queue.set(ctx, update{}) != nil { // removed policies are counted until now
 		return

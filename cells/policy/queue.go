@@ -40,7 +40,7 @@ type Queue struct {
 	mu      sync.Mutex // guards the field below
 	waiting []*request
 
-	// The holder of the view's turn uses these.
+	// The holder of the view's lock uses these.
 	pending []engine.Change // not written yet
 	written bool            // everything has been, once
 }
@@ -68,7 +68,7 @@ func NewQueue(cfg engine.Config, enforcer Enforcer, proxy Proxy, names *Names, l
 	}
 	q := &Queue{
 		log: log, enforcer: enforcer, opened: make(chan struct{}), layer7: newLayer7(proxy), names: names,
-		view: &View{enforcer: enforcer, turn: make(chan struct{}, 1), desired: newDesired(cfg), news: make(chan struct{})},
+		view: &View{enforcer: enforcer, writing: make(chan struct{}, 1), desired: newDesired(cfg), news: make(chan struct{})},
 	}
 	names.view, names.changed = q.view, q.writeNames
 	q.task = task.Every(log, task.Round{Name: "policy-apply", Run: q.round, Retry: firstRetry, MaxRetry: lastRetry})
@@ -103,10 +103,10 @@ func (q *Queue) Stop(ctx context.Context) error {
 	if err := q.names.save(); err != nil {
 		q.log.Warn("what was learned of names last is lost with the agent", "error", err)
 	}
-	if err := q.view.beginTurn(ctx); err != nil {
+	if err := q.view.lock(ctx); err != nil {
 		return err
 	}
-	q.view.endTurn()
+	q.view.unlock()
 	return nil
 }
 
@@ -156,14 +156,14 @@ func (q *Queue) set(ctx context.Context, u update) error {
 	return q.wait(ctx, r)
 }
 
-// serveInline serves waiting requests in the caller's goroutine, when the turn is free: to wake the loop takes longer than a change. A write that failed
+// serveInline serves waiting requests in the caller's goroutine, when the view's lock is free: to wake the loop takes longer than a change. A write that failed
 // before is left to the loop, which tries again after a while.
 func (q *Queue) serveInline() {
-	if !q.view.tryTurn() {
-		q.task.Trigger() // the holder of the turn may have taken the requests already
+	if !q.view.tryLock() {
+		q.task.Trigger() // the holder of the lock may have taken the requests already
 		return
 	}
-	defer q.view.endTurn()
+	defer q.view.unlock()
 	if q.hasStopped() {
 		return
 	}
@@ -182,7 +182,7 @@ func (q *Queue) writeNames() {
 	}
 }
 
-// allWritten is called by the holder of the turn.
+// allWritten is called by the holder of the view's lock.
 func (q *Queue) allWritten() bool { return q.written && len(q.pending) == 0 }
 
 // rewrite writes everything again, and returns when it is written.
@@ -270,10 +270,10 @@ func (q *Queue) take() []*request {
 // round writes what waits, and what is left of before. Its error is that something is left: the task runs it again. Before the queue is open,
 // the engine has what was collected: half a million endpoints of other nodes do not wait in memory.
 func (q *Queue) round(ctx context.Context) error {
-	if err := q.view.beginTurn(ctx); err != nil {
+	if err := q.view.lock(ctx); err != nil {
 		return err
 	}
-	defer q.view.endTurn()
+	defer q.view.unlock()
 	if !q.isOpen() {
 		q.commit(q.takeCollected()...)
 		return nil
@@ -288,14 +288,14 @@ func (q *Queue) round(ctx context.Context) error {
 // serve makes one change of the requests.
 func (q *Queue) serve(requests []*request) {
 	q.commit(requests...)
-	q.prepareAtOnce()
-	awaited := q.withhold()
+	q.prepareAtOnceLocked()
+	awaited := q.withholdLocked()
 	if slices.ContainsFunc(requests, func(r *request) bool { return r.anew }) {
 		q.written = false
 	}
 	err := q.write()
 	for tries := 0; errors.Is(err, ErrNoRoom) && tries < maxGivenUp && q.giveUp(err); tries++ {
-		awaited = q.withhold()
+		awaited = q.withholdLocked()
 		err = q.write()
 	}
 	if err == nil {
@@ -324,8 +324,8 @@ func (q *Queue) commit(requests ...*request) {
 	}
 	q.view.mu.Lock()
 	defer q.view.mu.Unlock()
-	change, anew := q.view.apply(all, q.names.follow(all.domainRules()))
-	if (anew || len(all.policies.keys) > 0) && q.names.keep(q.view.domainRules()) {
+	change, anew := q.view.apply(all, q.names.followLocked(all.domainRules()))
+	if (anew || len(all.policies.keys) > 0) && q.names.keepLocked(q.view.domainRules()) {
 		q.task.Trigger()
 	}
 	if anew {
@@ -344,14 +344,14 @@ func (q *Queue) giveUp(err error) bool {
 		return false
 	}
 	q.view.renew()
-	q.names.keep(q.view.domainRules())
+	q.names.keepLocked(q.view.domainRules())
 	return true
 }
 
 // write has the enforcer write what is pending.
 func (q *Queue) write() error {
 	if q.allWritten() {
-		q.names.confirm()
+		q.names.confirmLocked()
 		return nil
 	}
 	var change *engine.Change
@@ -374,7 +374,7 @@ func (q *Queue) write() error {
 	}
 	q.pending, q.written = nil, true
 	clear(q.view.unwritten)
-	q.names.confirm()
+	q.names.confirmLocked()
 	applied.Revision++
 	applied.Duration, applied.Err, applied.Since = took, nil, time.Time{}
 	if q.layer7.inUse() {

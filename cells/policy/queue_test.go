@@ -171,7 +171,7 @@ func randomFailures(t *testing.T, r *rand.Rand) {
 		t.Error(err)
 	}
 	q.serve(nil)
-	if err := q.release(); err != nil {
+	if err := q.releaseLocked(); err != nil {
 		t.Error(err)
 	}
 	if inForce := q.view.engine.Layer7(); len(inForce) != len(proxy.rules()) || q.view.Applied().Withheld != nil {

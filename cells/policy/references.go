@@ -49,10 +49,10 @@ func (p *Policies) References() (all []model.Reference, changed <-chan struct{})
 
 // Resolve tells what a reference selects. Policies that have it follow soon.
 func (p *Policies) Resolve(ctx context.Context, reference model.Reference, to model.Resolution) error {
-	if err := p.begin(ctx); err != nil {
+	if err := p.lock(ctx); err != nil {
 		return err
 	}
-	defer p.end()
+	defer p.unlock()
 	users, changed := p.references.set(reference, to)
 	if !changed {
 		return nil
@@ -71,8 +71,8 @@ func (p *Policies) Resolve(ctx context.Context, reference model.Reference, to mo
 			set = append(set, m)
 		}
 	}
-	p.checkLarge(&u, set)
-	p.collect(ctx, u)
+	p.checkLargeLocked(&u, set)
+	p.collectLocked(ctx, u)
 	return nil
 }
 
@@ -91,10 +91,10 @@ func (r *References) set(reference model.Reference, to model.Resolution) (users 
 // PruneReferences deletes the resolutions that no policy uses, unless the caller follows their references: it would not resolve them again
 // for a policy that takes over a reference.
 func (p *Policies) PruneReferences(ctx context.Context, followed []model.Reference) error {
-	if err := p.begin(ctx); err != nil {
+	if err := p.lock(ctx); err != nil {
 		return err
 	}
-	defer p.end()
+	defer p.unlock()
 	for _, unused := range p.references.prune(followed) {
 		if err := p.store.resolve(unused, nil); err != nil {
 			p.log.Warn("what a policy has named stays on the disk", "reference", unused.String(), "error", err)
@@ -247,7 +247,7 @@ func namedIn(policy model.Policy) func(yield func(model.Named) bool) {
 	}
 }
 
-// inForceLocked has the update set a policy, or with nil remove it. It expects the turn and p.mu.
+// inForceLocked makes the update set a policy, or with nil remove it. The caller holds p.mu, too.
 func (p *Policies) inForceLocked(u *update, id model.PolicyID, policy *model.Policy) {
 	p.references.use(id, policy)
 	before, now := p.parts[id], 0
@@ -295,8 +295,8 @@ func (p *Policies) gaveUpTexts(policy model.Policy) []string {
 	return nil
 }
 
-// checkLarge has the update leave out large policies that do not fit: in the queue they would keep all changes waiting. It expects the turn.
-func (p *Policies) checkLarge(u *update, set []manifest.Manifest) {
+// checkLargeLocked has the update leave out large policies that do not fit: in the queue they would keep all changes waiting.
+func (p *Policies) checkLargeLocked(u *update, set []manifest.Manifest) {
 	large := slices.DeleteFunc(slices.Clone(set), func(m manifest.Manifest) bool {
 		all := 0
 		for _, part := range p.references.resolve(m.Policy) {

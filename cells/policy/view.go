@@ -17,9 +17,9 @@ import (
 // View is what the policies say now, and what of it is in the datapath: the readers' side of a [Queue]. Its methods may be called concurrently.
 type View struct {
 	enforcer Enforcer
-	turn     chan struct{} // holds one token while something is written, or compared with the kernel
+	writing  chan struct{} // the lock of a write and of a comparison with the kernel: it holds one token then
 
-	mu sync.RWMutex // guards the fields below, which only who has the turn writes
+	mu sync.RWMutex // guards the fields below; their writer holds writing, too
 	desired
 	applied Applied
 	news    chan struct{} // closed when [Applied.Awaited] is told
@@ -122,34 +122,34 @@ func (v *View) localEndpoints() (keys []string) {
 	return keys
 }
 
-// beginTurn returns when nothing is being written. Until endTurn nothing will be.
-func (v *View) beginTurn(ctx context.Context) error {
+// lock returns when nothing is being written. Until unlock nothing is.
+func (v *View) lock(ctx context.Context) error {
 	select {
-	case v.turn <- struct{}{}:
+	case v.writing <- struct{}{}:
 		return nil
 	case <-ctx.Done():
 		return fmt.Errorf("wait until a change of policies is written: %w", ctx.Err())
 	}
 }
 
-// tryTurn is beginTurn without waiting. It is false when the turn is taken.
-func (v *View) tryTurn() bool {
+// tryLock is lock without waiting. It returns false when another goroutine holds the lock.
+func (v *View) tryLock() bool {
 	select {
-	case v.turn <- struct{}{}:
+	case v.writing <- struct{}{}:
 		return true
 	default:
 		return false
 	}
 }
 
-func (v *View) endTurn() { <-v.turn }
+func (v *View) unlock() { <-v.writing }
 
 // compare returns where the kernel does not have what the engine says. While a change cannot be written there is nothing to compare.
 func (v *View) compare(ctx context.Context) ([]Difference, error) {
-	if err := v.beginTurn(ctx); err != nil {
+	if err := v.lock(ctx); err != nil {
 		return nil, err
 	}
-	defer v.endTurn()
+	defer v.unlock()
 	if applied := v.Applied(); applied.Revision == 0 || applied.Err != nil {
 		return nil, nil
 	}

@@ -80,7 +80,7 @@ func (c *connection) decide() (*decision, error) {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if err := c.checkReceiver(); err != nil {
+	if err := c.checkReceiverLocked(); err != nil {
 		return nil, err
 	}
 	if c.decided != nil && c.versions == versions {
@@ -112,9 +112,9 @@ func (c *connection) isOver() bool {
 	return err != nil || c.decided != nil && !sameEndpoints(c.versions, versions)
 }
 
-// checkReceiver returns an error when the server was no endpoint of this node, and has become one: earlier decisions did not consider that endpoint's rules. It expects
-// the lock.
-func (c *connection) checkReceiver() error {
+// checkReceiverLocked returns an error when the server was no endpoint of this node, and has become one: earlier decisions did not consider that
+// endpoint's rules.
+func (c *connection) checkReceiverLocked() error {
 	if c.receiver != 0 {
 		return nil
 	}

@@ -88,7 +88,7 @@ func (o *Owner) Apply(want State) error {
 	if want == nil && o.known && o.last == nil {
 		return nil // there was no table, and Watch has told of none since
 	}
-	err := o.try(func(c *conn) error { return o.apply(c, want) })
+	err := o.try(func(c *conn) error { return o.applyLocked(c, want) })
 	if want == nil && errors.Is(err, o.table.Unsupported) {
 		return nil // without nf_tables there is no table to remove
 	}
@@ -102,8 +102,7 @@ func (o *Owner) forgetNoTable() {
 	o.known = o.known && o.last != nil
 }
 
-// apply expects the lock.
-func (o *Owner) apply(c *conn, want State) error {
+func (o *Owner) applyLocked(c *conn, want State) error {
 	generation, err := c.generation()
 	if err != nil {
 		return err

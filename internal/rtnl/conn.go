@@ -63,14 +63,13 @@ func (c *Conn) Close() error {
 func (c *Conn) Do(r Request) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if err := c.exchange(r); err != nil {
+	if err := c.exchangeLocked(r); err != nil {
 		return fmt.Errorf("%s: %w", r.what, err)
 	}
 	return nil
 }
 
-// exchange expects the lock.
-func (c *Conn) exchange(r Request) error {
+func (c *Conn) exchangeLocked(r Request) error {
 	c.seq++
 	var m message
 	m.u32s(uint32(headerLen + len(r.body)))

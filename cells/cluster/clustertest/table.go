@@ -39,8 +39,7 @@ func (t *table[T]) breakWatches() {
 	t.broken = make(chan struct{})
 }
 
-// changed expects the lock.
-func (t *table[T]) changed() {
+func (t *table[T]) changedLocked() {
 	t.s.writes++
 	close(t.news)
 	t.news = make(chan struct{})
@@ -78,7 +77,7 @@ func (t *table[T]) create(ctx context.Context, item T) (none T, err error) {
 	}
 	t.s.revision++
 	t.rows[name] = row[T]{item, t.s.revision, false}
-	t.changed()
+	t.changedLocked()
 	return t.read(t.rows[name]), nil
 }
 
@@ -111,7 +110,7 @@ func (t *table[T]) update(ctx context.Context, item T) (none T, err error) {
 	}
 	t.s.revision++
 	t.rows[name] = row[T]{item, t.s.revision, false}
-	t.changed()
+	t.changedLocked()
 	return t.read(t.rows[name]), nil
 }
 
@@ -137,12 +136,12 @@ func (t *table[T]) remove(ctx context.Context, name string, ok func(row[T]) bool
 	t.s.revision++
 	if t.s.rng.IntN(2) == 0 {
 		delete(t.rows, name)
-		t.changed()
+		t.changedLocked()
 		return nil
 	}
 	r.deleting, r.revision = true, t.s.revision
 	t.rows[name] = r
-	t.changed()
+	t.changedLocked()
 	t.finishLater(name, r.revision)
 	return nil
 }
@@ -172,7 +171,7 @@ func (t *table[T]) finish(name string, revision uint64, wait time.Duration) {
 	if r, ok := t.rows[name]; ok && r.deleting && r.revision == revision {
 		t.s.revision++
 		delete(t.rows, name)
-		t.changed()
+		t.changedLocked()
 	}
 }
 
@@ -244,7 +243,7 @@ func (t *table[T]) follow(ctx context.Context, selected func(name string) bool, 
 	for {
 		t.s.mu.Lock()
 		news := t.news
-		changes := t.since(told, selected)
+		changes := t.sinceLocked(told, selected)
 		t.s.mu.Unlock()
 		for _, c := range changes {
 			if !tell(ctx, t.s, out, c) {
@@ -268,8 +267,8 @@ func (t *table[T]) follow(ctx context.Context, selected func(name string) bool, 
 	}
 }
 
-// since returns what differs from what was told, and takes it for told. It expects the lock.
-func (t *table[T]) since(told map[string]uint64, selected func(name string) bool) (changes []cluster.Change[T]) {
+// sinceLocked returns what differs from what was told, and takes it for told.
+func (t *table[T]) sinceLocked(told map[string]uint64, selected func(name string) bool) (changes []cluster.Change[T]) {
 	for name, r := range t.rows {
 		if selected(name) && told[name] != r.revision {
 			told[name] = r.revision

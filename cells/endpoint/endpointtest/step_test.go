@@ -35,7 +35,7 @@ func (s *simpleStep) Attach(ctx context.Context, ep endpoint.Endpoint, _ *endpoi
 		ep.Addresses = before.Addresses
 	}
 	if !again || s.defect == "gives another address" {
-		ep.Addresses.IPv4 = s.free(ep.ID)
+		ep.Addresses.IPv4 = s.freeLocked(ep.ID)
 	}
 	if s.defect == "leaks when the context ends" && ctx.Err() != nil {
 		s.has[endpoint.Attachment{ContainerID: "leak-" + ep.Spec.Attachment.ContainerID, IfName: "eth0"}] = ep
@@ -45,8 +45,7 @@ func (s *simpleStep) Attach(ctx context.Context, ep endpoint.Endpoint, _ *endpoi
 	return ep, ctx.Err()
 }
 
-// free expects the lock.
-func (s *simpleStep) free(id uint16) netip.Addr {
+func (s *simpleStep) freeLocked(id uint16) netip.Addr {
 	for i := byte(1); ; i++ {
 		addr := netip.AddrFrom4([4]byte{10, 0, byte(id), i})
 		if s.defect == "gives what is occupied" {

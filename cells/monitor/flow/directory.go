@@ -70,11 +70,11 @@ func (d *directory) find(ref endpoint.Ref, at time.Duration, was func(departure)
 	if err != nil || at < d.created[ep.ID] {
 		return nil
 	}
-	return d.podOf(ep)
+	return d.podOfLocked(ep)
 }
 
-// podOf expects the lock. Flows of one endpoint share the pod.
-func (d *directory) podOf(ep endpoint.Endpoint) *Pod {
+// Flows of one endpoint share the pod.
+func (d *directory) podOfLocked(ep endpoint.Endpoint) *Pod {
 	if k, ok := d.pods[ep.ID]; ok && k.endpoint == ep {
 		return k.pod
 	}
@@ -108,7 +108,7 @@ func (d *directory) EndpointDeleted(ep endpoint.Endpoint, _ endpoint.DeleteConfi
 	if len(d.departed) == departedCount {
 		d.departed = slices.Delete(d.departed, 0, 1)
 	}
-	d.departed = append(d.departed, departure{now, d.podOf(ep), ep.Addresses.List()})
+	d.departed = append(d.departed, departure{now, d.podOfLocked(ep), ep.Addresses.List()})
 	delete(d.pods, ep.ID)
 	delete(d.created, ep.ID)
 }

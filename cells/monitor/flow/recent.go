@@ -46,13 +46,12 @@ func (l *recentFlows) add(batch []record) {
 	defer l.mu.Unlock()
 	for i := range batch {
 		if r := &batch[i]; r.lost == 0 && r.verdict != dropped {
-			l.see(r)
+			l.seeLocked(r)
 		}
 	}
 }
 
-// see expects the lock.
-func (l *recentFlows) see(r *record) {
+func (l *recentFlows) seeLocked(r *record) {
 	key := recentKey{r.from.Addr(), r.to.Addr(), r.protocol, r.to.Port()}
 	if !model.Protocol(r.protocol).HasPorts() {
 		key.port = 0 // an echo has its identifier there

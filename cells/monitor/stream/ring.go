@@ -28,7 +28,7 @@ func (r *Ring[T]) Add(records ...T) {
 			r.records[r.index(r.last)] = record
 		}
 	}
-	r.wakeAll()
+	r.wakeAllLocked()
 }
 
 // Close ends each reader when it has read all records. Add still works: the last records of the agent are read, too.
@@ -36,11 +36,10 @@ func (r *Ring[T]) Close() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.closed = true
-	r.wakeAll()
+	r.wakeAllLocked()
 }
 
-// wakeAll expects the lock.
-func (r *Ring[T]) wakeAll() {
+func (r *Ring[T]) wakeAllLocked() {
 	if r.wake != nil {
 		close(r.wake)
 		r.wake = nil

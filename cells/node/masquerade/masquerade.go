@@ -82,7 +82,7 @@ func (t *Table) Apply(d Desired) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.desired, t.want, t.applied = d, t.stateOf(d), true
-	return t.write()
+	return t.writeLocked()
 }
 
 // Remove implements [Masquerader].
@@ -90,11 +90,10 @@ func (t *Table) Remove() error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.desired, t.want, t.applied = Desired{}, nil, true
-	return t.write()
+	return t.writeLocked()
 }
 
-// write expects the lock.
-func (t *Table) write() error {
+func (t *Table) writeLocked() error {
 	t.err = t.owner.Apply(t.want)
 	if t.err != nil {
 		t.err = fmt.Errorf("masquerade what pods send to the outside: %w", t.err)
@@ -112,7 +111,7 @@ func (t *Table) Repair() error {
 	if !t.applied {
 		return nil
 	}
-	return t.write()
+	return t.writeLocked()
 }
 
 // Compare implements [Masquerader].

@@ -25,12 +25,12 @@ func (n *Names) Expire() {
 		case l.inLookup == nil: // it was dropped meanwhile
 		case x.protected:
 			n.counts.Protected++
-			n.dropAndForget(l)
+			n.dropAndForgetLocked(l)
 		case !x.expired || l.expires.After(now): // or it was learned again meanwhile
 		case used[x.use]:
 			l.hold()
 		default:
-			n.dropAndForget(l)
+			n.dropAndForgetLocked(l)
 		}
 	}
 }
@@ -57,8 +57,7 @@ func (n *Names) expiries(now time.Time) (all []expiry) {
 	return all
 }
 
-// dropAndForget expects the lock.
-func (n *Names) dropAndForget(l *lease) {
-	n.drop(l)
-	n.forgetEmpty(l.lookup, l.endpoint)
+func (n *Names) dropAndForgetLocked(l *lease) {
+	n.dropLocked(l)
+	n.forgetEmptyLocked(l.lookup, l.endpoint)
 }

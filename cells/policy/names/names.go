@@ -135,7 +135,7 @@ func (n *Names) Refresh(endpoint uint16, name string, addresses []dnsname.Addres
 			return false
 		}
 	}
-	return n.confirmed >= n.addAll(e, l, addresses, n.config.MinTTL)
+	return n.confirmed >= n.addAllLocked(e, l, addresses, n.config.MinTTL)
 }
 
 // learn is Learn with another shortest TTL.
@@ -148,16 +148,16 @@ func (n *Names) learn(endpoint uint16, name string, addresses []dnsname.Address,
 	if _, gone := n.gone[endpoint]; gone || len(learned) == 0 {
 		return 0
 	}
-	e, l := n.lookup(endpoint, name)
-	return n.addAll(e, l, learned, minTTL)
+	e, l := n.lookupLocked(endpoint, name)
+	return n.addAllLocked(e, l, learned, minTTL)
 }
 
-// addAll adds what one answer has. It expects the lock.
-func (n *Names) addAll(e *endpoint, l *lookup, addresses []dnsname.Address, minTTL time.Duration) (revision uint64) {
+// addAllLocked adds what one answer has.
+func (n *Names) addAllLocked(e *endpoint, l *lookup, addresses []dnsname.Address, minTTL time.Duration) (revision uint64) {
 	now, first := time.Now(), n.sequence+1
 	for i, a := range addresses {
 		ttl := min(max(a.TTL, minTTL), n.config.MaxTTL)
-		if !n.add(e, l, a.Addr.Unmap(), now.Add(ttl), first) {
+		if !n.addLocked(e, l, a.Addr.Unmap(), now.Add(ttl), first) {
 			n.counts.LeftOut += uint64(len(addresses) - i)
 			break
 		}
@@ -199,8 +199,8 @@ func IsLocalScope(addr netip.Addr) bool {
 		addr == netip.AddrFrom4([4]byte{255, 255, 255, 255})
 }
 
-// lookup returns what an endpoint knows of a name, which may be nothing yet. It expects the lock.
-func (n *Names) lookup(id uint16, text string) (*endpoint, *lookup) {
+// lookupLocked returns what an endpoint knows of a name, which may be nothing yet.
+func (n *Names) lookupLocked(id uint16, text string) (*endpoint, *lookup) {
 	e := n.endpoints[id]
 	if e == nil {
 		e = &endpoint{id: id, names: map[string]*lookup{}, index: index{}}
@@ -229,19 +229,19 @@ func (n *Names) name(text string) *name {
 	return known
 }
 
-// add adds an address, or has it expire later. It makes room, and returns false when only addresses with a sequence from first on could give
-// it. It expects the lock.
-func (n *Names) add(e *endpoint, l *lookup, addr netip.Addr, expires time.Time, first uint64) bool {
+// addLocked adds an address, or has it expire later. It makes room, and returns false when only addresses with a sequence from first on could give
+// it.
+func (n *Names) addLocked(e *endpoint, l *lookup, addr netip.Addr, expires time.Time, first uint64) bool {
 	known := l.leases[addr]
 	if known == nil {
-		if !n.makeRoom(e, l, first) {
+		if !n.makeRoomLocked(e, l, first) {
 			return false
 		}
 		known = &lease{endpoint: e, lookup: l, addr: addr, expires: expires}
 		l.leases[addr] = known
 		e.index.add(known)
 		for _, s := range l.name.selections {
-			s.join(addr)
+			s.joinLocked(addr)
 		}
 	} else {
 		known.unlink()
@@ -257,15 +257,15 @@ func (n *Names) add(e *endpoint, l *lookup, addr netip.Addr, expires time.Time, 
 	return true
 }
 
-// makeRoom drops addresses so that there is room for one more. It expects the lock.
-func (n *Names) makeRoom(e *endpoint, l *lookup, first uint64) bool {
+// makeRoomLocked drops addresses so that there is room for one more.
+func (n *Names) makeRoomLocked(e *endpoint, l *lookup, first uint64) bool {
 	if l.order.size() >= n.config.NameLimit {
 		oldest := l.order.oldest(first)
 		if oldest == nil {
 			return false
 		}
 		n.counts.NameLimit++
-		n.drop(oldest)
+		n.dropLocked(oldest)
 	}
 	if e.order.size() >= n.config.EndpointLimit {
 		oldest := e.order.oldest(first)
@@ -273,9 +273,9 @@ func (n *Names) makeRoom(e *endpoint, l *lookup, first uint64) bool {
 			return false
 		}
 		n.counts.EndpointLimit++
-		n.drop(oldest)
+		n.dropLocked(oldest)
 		if oldest.lookup != l {
-			n.forgetEmpty(oldest.lookup, e)
+			n.forgetEmptyLocked(oldest.lookup, e)
 		}
 	}
 	return true
@@ -310,14 +310,14 @@ func (n *Names) Evict(count, room, least int) {
 			if front = front.Next(); len(l.lookup.name.selections) > 0 {
 				count--
 				n.counts.EndpointLimit++
-				n.dropAndForget(l)
+				n.dropAndForgetLocked(l)
 			}
 		}
 	}
 }
 
-// drop drops an address. It expects the lock.
-func (n *Names) drop(l *lease) {
+// dropLocked drops an address.
+func (n *Names) dropLocked(l *lease) {
 	l.unlink()
 	l.endpoint.index.remove(l)
 	delete(l.lookup.leases, l.addr)
@@ -327,8 +327,8 @@ func (n *Names) drop(l *lease) {
 	n.unsaved = true
 }
 
-// forgetEmpty forgets a name of an endpoint without addresses, and an endpoint without names. It expects the lock.
-func (n *Names) forgetEmpty(l *lookup, e *endpoint) {
+// forgetEmptyLocked forgets a name of an endpoint without addresses, and an endpoint without names.
+func (n *Names) forgetEmptyLocked(l *lookup, e *endpoint) {
 	if len(l.leases) > 0 {
 		return
 	}
@@ -352,9 +352,9 @@ func (n *Names) Forget(endpoint uint16) {
 	}
 	for _, l := range e.names {
 		for _, one := range l.leases {
-			n.drop(one)
+			n.dropLocked(one)
 		}
-		n.forgetEmpty(l, e)
+		n.forgetEmptyLocked(l, e)
 	}
 }
 

@@ -50,7 +50,7 @@ func (n *Names) Select(rules *dnsname.Rules) *Selection {
 				continue
 			}
 			for addr := range l.leases {
-				s.join(addr)
+				s.joinLocked(addr)
 			}
 		}
 	}
@@ -83,8 +83,8 @@ func (s *Selection) Addresses() []netip.Addr {
 	return all
 }
 
-// join counts one more lease of an address. It expects the lock.
-func (s *Selection) join(addr netip.Addr) {
+// joinLocked counts one more lease of an address.
+func (s *Selection) joinLocked(addr netip.Addr) {
 	m := s.members[addr]
 	if m == nil {
 		m = &member{since: s.touch(addr)}

@@ -186,7 +186,7 @@ func (c *serverConn) handOver(m *message) (any, []*os.File, error) {
 	if s.stopping || !s.started || s.listener == nil {
 		return nil, nil, fault.New(fault.Unavailable, "the proxy is stopping, or has not started")
 	}
-	rules := s.rulesForNext()
+	rules := s.rulesForNextLocked()
 	given, err := s.proxy.HandOver()
 	if err != nil {
 		return nil, nil, err
@@ -204,7 +204,7 @@ func (c *serverConn) handOver(m *message) (any, []*os.File, error) {
 		Sockets: indexesOf(given.Sockets), Locked: given.Lock != nil, Rules: rules, Agent: s.current != nil,
 		Names: s.learner.acknowledged.list(),
 	}
-	files, err := s.handoverFiles(given)
+	files, err := s.handoverFilesLocked(given)
 	if err == nil {
 		err = s.listener.SetDeadline(time.Unix(1, 0)) // the next one accepts what comes
 	}
@@ -218,8 +218,8 @@ func (c *serverConn) handOver(m *message) (any, []*os.File, error) {
 	return answer, files, nil
 }
 
-// rulesForNext returns the rules that the next proxy gets: the rules in use, or the file's while this proxy waits for its first agent. It expects the lock.
-func (s *Server) rulesForNext() snapshot {
+// rulesForNextLocked returns the rules that the next proxy gets: the rules in use, or the file's while this proxy waits for its first agent.
+func (s *Server) rulesForNextLocked() snapshot {
 	if s.resumed || isClosed(s.agentConnected) {
 		return s.rules
 	}
@@ -232,8 +232,8 @@ func (s *Server) rulesForNext() snapshot {
 	return rules
 }
 
-// handoverFiles returns the files of a [takeOverAnswer], in its order, also with an error: the caller closes them, given's too. It expects the lock.
-func (s *Server) handoverFiles(given redirect.Handover) (files []*os.File, err error) {
+// handoverFilesLocked returns the files of a [takeOverAnswer], in its order, also with an error: the caller closes them, given's too.
+func (s *Server) handoverFilesLocked(given redirect.Handover) (files []*os.File, err error) {
 	for _, index := range indexesOf(given.Sockets) {
 		files = append(files, given.Sockets[index])
 	}

@@ -66,7 +66,7 @@ func (d *udpExchange) receive(m []byte, err error) {
 		d.mu.Unlock()
 		return
 	}
-	d.close()
+	d.closeLocked()
 	d.mu.Unlock()
 	var answer []byte
 	if len(m) > d.question.udp {
@@ -123,13 +123,12 @@ func (d *udpExchange) end(o Outcome) {
 		d.mu.Unlock()
 		return
 	}
-	d.close()
+	d.closeLocked()
 	d.mu.Unlock()
 	d.handler.handleResult(d.pendingQuery, serverResult{ignored: d.ignored, outcome: o})
 }
 
-// close expects the lock.
-func (d *udpExchange) close() {
+func (d *udpExchange) closeLocked() {
 	d.ended = true
 	d.stopAfterFunc()
 	d.handler.exchanges.remove(d)

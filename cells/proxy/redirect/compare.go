@@ -45,11 +45,10 @@ func (r *Redirect) Compare() ([]Difference, error) {
 	if r.listeners == nil || r.handedOver {
 		return nil, nil
 	}
-	return r.compare()
+	return r.compareLocked()
 }
 
-// compare expects the lock.
-func (r *Redirect) compare() (all []Difference, err error) {
+func (r *Redirect) compareLocked() (all []Difference, err error) {
 	device, index, err := r.compareDevice()
 	routes, routesErr := r.compareRoutes()
 	table, tableErr := r.divert.owner.Compare(r.divert.want())
@@ -248,7 +247,7 @@ func (r *Redirect) Repair() error {
 	if r.listeners == nil || r.handedOver {
 		return nil
 	}
-	err := r.repair()
+	err := r.repairLocked()
 	r.damage.Store(nil)
 	if err != nil {
 		text := err.Error()
@@ -257,16 +256,15 @@ func (r *Redirect) Repair() error {
 	return err
 }
 
-// repair expects the lock.
-func (r *Redirect) repair() error {
-	differences, err := r.compare()
+func (r *Redirect) repairLocked() error {
+	differences, err := r.compareLocked()
 	if err == nil && len(differences) == 0 {
 		return nil
 	}
 	for _, d := range differences {
 		r.log.Warn("the way into the proxy is damaged, and is repaired", "subject", d.Subject, "detail", d.Detail)
 	}
-	if err := r.open(); err != nil {
+	if err := r.openLocked(); err != nil {
 		return fmt.Errorf("repair the way into the proxy: %w", err)
 	}
 	return nil

@@ -64,14 +64,14 @@ func New(cfg Config, link Link, log *slog.Logger) *Redirect {
 func (r *Redirect) Open() (*Listeners, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if err := r.open(); err != nil {
+	if err := r.openLocked(); err != nil {
 		return nil, fmt.Errorf("open the way into the proxy: %w", errors.Join(err, r.close()))
 	}
 	return r.listeners, nil
 }
 
-// open expects the lock. The device comes first, and the programs learn of it last.
-func (r *Redirect) open() error {
+// The device comes first, and the programs learn of it last.
+func (r *Redirect) openLocked() error {
 	if err := r.openHandles(); err != nil {
 		return err
 	}

@@ -93,14 +93,13 @@ func (u *UDPListener) read(buffer []byte) {
 	if u.closed {
 		return
 	}
-	d, err := u.next(buffer)
+	d, err := u.nextLocked(buffer)
 	if !wouldBlock(err) {
 		u.receive(d, err)
 	}
 }
 
-// next expects the lock.
-func (u *UDPListener) next(buffer []byte) (d Datagram, _ error) {
+func (u *UDPListener) nextLocked(buffer []byte) (d Datagram, _ error) {
 	var n, controls int
 	var from syscall.Sockaddr
 	err := onSocket(u.file, func(fd int) (err error) { // package unix would ask the kernel for the protocol each time
