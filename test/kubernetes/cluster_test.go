@@ -23,7 +23,7 @@ const (
 	system   = "kube-system"
 )
 
-// manifest and chart are the checkout's, or those of a release in the folder PORIN_RELEASE.
+// manifest and chart are the checkout's, or the release's in the folder PORIN_RELEASE.
 var manifest, chart = deployFiles(os.Getenv("PORIN_RELEASE"))
 
 func deployFiles(release string) (manifest, chart string) {
