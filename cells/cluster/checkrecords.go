@@ -1,10 +1,6 @@
 package cluster
 
-import (
-	"errors"
-	"fmt"
-	"slices"
-)
+import "fmt"
 
 // A backend returns a record that does not pass these checks as [ErrUnreadable].
 
@@ -13,20 +9,6 @@ func (n Node) Validate() error { return n.ID.Validate() }
 
 // Validate checks the node's ID.
 func (s Session) Validate() error { return s.Node.Validate() }
-
-// ValidateStored checks a pool that was read. It accepts more than [Pool.Validate]: an exclusion may be of a prefix that is pending.
-func (p Pool) ValidateStored() error {
-	errs := []error{p.checkBlockBits()}
-	for _, prefix := range slices.Concat(p.Prefixes, p.Pending) {
-		errs = append(errs, p.checkPrefix(prefix))
-	}
-	for _, e := range p.Exclude {
-		if !e.IsValid() || e != e.Masked() {
-			errs = append(errs, fmt.Errorf("exclude %s: want an address with no bits after its length", e))
-		}
-	}
-	return errors.Join(append(errs, p.checkQuarantine())...)
-}
 
 // Validate checks the CIDR and the owner.
 func (b Block) Validate() error {

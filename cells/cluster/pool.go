@@ -191,3 +191,17 @@ func (p Pool) BlockOf(addr netip.Addr) (cidr netip.Prefix, ok bool) {
 	cidr = netip.PrefixFrom(addr, p.BlockBits(FamilyOf(addr))).Masked()
 	return cidr, p.HasBlock(cidr)
 }
+
+// ValidateStored checks a pool that was read. It accepts more than [Pool.Validate]: an exclusion may be of a prefix that is pending.
+func (p Pool) ValidateStored() error {
+	errs := []error{p.checkBlockBits()}
+	for _, prefix := range slices.Concat(p.Prefixes, p.Pending) {
+		errs = append(errs, p.checkPrefix(prefix))
+	}
+	for _, e := range p.Exclude {
+		if !e.IsValid() || e != e.Masked() {
+			errs = append(errs, fmt.Errorf("exclude %s: want an address with no bits after its length", e))
+		}
+	}
+	return errors.Join(append(errs, p.checkQuarantine())...)
+}

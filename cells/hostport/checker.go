@@ -73,5 +73,5 @@ func (s *Step) repairLoopback(ep endpoint.Endpoint) error {
 	if known, ok := s.claims.byAttachment[ep.Spec.Attachment]; !ok || known.ep.Host != ep.Host {
 		return nil
 	}
-	return s.allowLoopback(ep)
+	return allowLoopback(s.namespace, ep)
 }

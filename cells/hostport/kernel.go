@@ -36,16 +36,16 @@ func routeLocalnet(ep endpoint.Endpoint) string {
 
 // allowLoopback lets packets from 127.0.0.0/8 leave by the host end, and their replies come back. The kernel takes them for
 // impossible otherwise.
-func (s *Step) allowLoopback(ep endpoint.Endpoint) error {
-	if err := netns.WriteSysctl(int(s.namespace.Fd()), routeLocalnet(ep), "1"); err != nil {
+func allowLoopback(namespace *os.File, ep endpoint.Endpoint) error {
+	if err := netns.WriteSysctl(int(namespace.Fd()), routeLocalnet(ep), "1"); err != nil {
 		return fmt.Errorf("let 127.0.0.1 of the node reach host ports: %w", err)
 	}
 	return nil
 }
 
-func (s *Step) hasLoopback(ep endpoint.Endpoint) bool {
+func hasLoopback(namespace *os.File, ep endpoint.Endpoint) bool {
 	var value []byte
-	err := netns.In(int(s.namespace.Fd()), func() (err error) {
+	err := netns.In(int(namespace.Fd()), func() (err error) {
 		value, err = os.ReadFile("/proc/sys/net/" + routeLocalnet(ep))
 		return err
 	})

@@ -110,7 +110,7 @@ func (s *Step) Attach(ctx context.Context, ep endpoint.Endpoint, _ *endpoint.Nam
 		}
 	}
 	if mine.usesLoopback() {
-		if err := s.allowLoopback(ep); err != nil {
+		if err := allowLoopback(s.namespace, ep); err != nil {
 			return ep, err
 		}
 	}
@@ -145,9 +145,9 @@ func (s *Step) Restore(ctx context.Context, ep endpoint.Endpoint) (replaced []st
 			return nil, err
 		}
 	}
-	if mine.usesLoopback() && !s.hasLoopback(ep) {
+	if mine.usesLoopback() && !hasLoopback(s.namespace, ep) {
 		replaced = append(replaced, fmt.Sprintf("route_localnet of %s: off", ep.Host.Name))
-		return replaced, s.allowLoopback(ep)
+		return replaced, allowLoopback(s.namespace, ep)
 	}
 	return replaced, nil
 }
@@ -262,7 +262,7 @@ func (s *Step) compare() (differences []string, withoutLoopback []endpoint.Endpo
 		return nil, nil, ErrNotStarted
 	}
 	for _, c := range s.claims.byAttachment {
-		if c.usesLoopback() && !s.hasLoopback(c.ep) {
+		if c.usesLoopback() && !hasLoopback(s.namespace, c.ep) {
 			withoutLoopback = append(withoutLoopback, c.ep)
 		}
 	}

@@ -32,8 +32,15 @@ func (s *Step) createPair(ctx context.Context, node *netlink.Handle, ep endpoint
 	}
 	err := node.LinkAdd(pair)
 	if errors.Is(err, unix.EEXIST) {
-		if err := s.removeEarlier(ctx, node, ep); err != nil {
-			return ep, err
+		earlier, findErr := findHostEnd(node, endpoint.Endpoint{Spec: ep.Spec})
+		if findErr != nil && !errors.Is(findErr, ErrNoLink) {
+			return ep, findErr
+		}
+		if findErr == nil {
+			s.log.Info("interface of an earlier attempt is replaced", "container", a.ContainerID, "ifname", a.IfName, "ifindex", earlier.Attrs().Index)
+			if err := s.Remove(ctx, earlier.Attrs().Index); err != nil {
+				return ep, err
+			}
 		}
 		err = node.LinkAdd(pair)
 	}
@@ -53,21 +60,6 @@ func (s *Step) createPair(ctx context.Context, node *netlink.Handle, ep endpoint
 		return ep, fmt.Errorf("set the alias of %s: %w", attrs.Name, err)
 	}
 	return ep, nil
-}
-
-// removeEarlier removes the host end that an earlier attempt for this attachment left, if there is one.
-func (s *Step) removeEarlier(ctx context.Context, node *netlink.Handle, ep endpoint.Endpoint) error {
-	ep.Host = endpoint.Interface{}
-	earlier, err := findHostEnd(node, ep)
-	switch {
-	case errors.Is(err, ErrNoLink):
-		return nil
-	case err != nil:
-		return err
-	}
-	s.log.Info("interface of an earlier attempt is replaced", "container", ep.Spec.Attachment.ContainerID,
-		"ifname", ep.Spec.Attachment.IfName, "ifindex", earlier.Attrs().Index)
-	return s.Remove(ctx, earlier.Attrs().Index)
 }
 
 // carrierRetry is how often a link without a carrier is checked.

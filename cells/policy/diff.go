@@ -113,20 +113,6 @@ func sameVerdict(x, y engine.Verdict) bool {
 	return x.Egress.SameLayer7(y.Egress) && x.Ingress.SameLayer7(y.Ingress)
 }
 
-// copyEngine returns an engine that knows the same policies and endpoints. Without audit, none of the endpoints is in audit.
-func (v *View) copyEngine(audit bool) *engine.Engine {
-	v.mu.RLock()
-	u, config := v.everything(), v.config
-	v.mu.RUnlock()
-	for i := range u.SetEndpoints {
-		u.SetEndpoints[i].Audit = audit && u.SetEndpoints[i].Audit
-	}
-	config.Audit = audit && config.Audit
-	e := engine.New(config)
-	e.Apply(u)
-	return e
-}
-
 func evaluateAll(e *engine.Engine, flows []Flow) []engine.Verdict {
 	verdicts := make([]engine.Verdict, len(flows))
 	for i, f := range flows {

@@ -155,3 +155,17 @@ func (v *View) compare(ctx context.Context) ([]Difference, error) {
 	}
 	return v.enforcer.Compare(v.engine, v.locals)
 }
+
+// copyEngine returns an engine that knows the same policies and endpoints. Without audit, none of the endpoints is in audit.
+func (v *View) copyEngine(audit bool) *engine.Engine {
+	v.mu.RLock()
+	u, config := v.everything(), v.config
+	v.mu.RUnlock()
+	for i := range u.SetEndpoints {
+		u.SetEndpoints[i].Audit = audit && u.SetEndpoints[i].Audit
+	}
+	config.Audit = audit && config.Audit
+	e := engine.New(config)
+	e.Apply(u)
+	return e
+}

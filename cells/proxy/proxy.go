@@ -172,3 +172,27 @@ func (p *Proxy) Changed() { p.listener.Changed() }
 func (p *Proxy) CloseEndpoint(ctx context.Context, id uint16) error {
 	return p.listener.CloseEndpoint(ctx, id)
 }
+
+// TakeOver has the proxy use what another one gave, when it opens the way next. It closes what it is given.
+func (p *Proxy) TakeOver(given redirect.Handover) error { return p.redirect.TakeOver(given) }
+
+// HandOver returns what the next proxy needs, which takes over while this one goes on: see [redirect.Redirect.HandOver].
+func (p *Proxy) HandOver() (redirect.Handover, error) { return p.redirect.HandOver() }
+
+// AbortHandover takes HandOver back.
+func (p *Proxy) AbortHandover() error { return p.redirect.AbortHandover() }
+
+// Status is what an operator wants to know.
+type Status struct {
+	InUse       bool // packets can get to the proxy
+	RuleSets    int
+	Connections int
+	Err         error // why it does not work, or not as it should
+}
+
+// Status returns how the proxy is.
+func (p *Proxy) Status() Status {
+	open, err := p.use.state()
+	connections, _ := p.listener.Connections()
+	return Status{InUse: open, RuleSets: p.use.rules(), Connections: connections, Err: errors.Join(err, p.redirect.Damage())}
+}

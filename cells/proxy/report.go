@@ -1,27 +1,11 @@
 package proxy
 
 import (
-	"errors"
 	"fmt"
 
 	v1 "porin.dev/porin/api/v1"
 	"porin.dev/porin/cells/supervisor"
 )
-
-// Status is what an operator wants to know.
-type Status struct {
-	InUse       bool // packets can get to the proxy
-	RuleSets    int
-	Connections int
-	Err         error // why it does not work, or not as it should
-}
-
-// Status returns how the proxy is.
-func (p *Proxy) Status() Status {
-	open, err := p.use.state()
-	connections, _ := p.listener.Connections()
-	return Status{InUse: open, RuleSets: p.use.rules(), Connections: connections, Err: errors.Join(err, p.redirect.Damage())}
-}
 
 // reporter tells how the proxy is: in the agent's status, and to the supervisor.
 type reporter struct{ proxy *Proxy }

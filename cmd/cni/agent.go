@@ -41,7 +41,7 @@ func (c *call) ask(deadline time.Time) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	netns, err := c.openNetNS()
+	netns, err := openNetNS(c.command, c.netns)
 	if err != nil {
 		return nil, err
 	}
@@ -67,14 +67,14 @@ func (c *call) ask(deadline time.Time) ([]byte, error) {
 }
 
 // openNetNS opens the container's network namespace, or returns -1 when the command needs none. The agent checks it.
-func (c *call) openNetNS() (int, error) {
-	if c.command != "ADD" && c.command != "CHECK" {
+func openNetNS(command, path string) (int, error) {
+	if command != "ADD" && command != "CHECK" {
 		return -1, nil
 	}
-	fd, err := unix.Open(c.netns, unix.O_RDONLY|unix.O_CLOEXEC|unix.O_NONBLOCK, 0)
+	fd, err := unix.Open(path, unix.O_RDONLY|unix.O_CLOEXEC|unix.O_NONBLOCK, 0)
 	if err != nil {
 		return -1, &failure{
-			Code: codeBadNetNS, Msg: fmt.Sprintf("open CNI_NETNS %.200q: %v", c.netns, err),
+			Code: codeBadNetNS, Msg: fmt.Sprintf("open CNI_NETNS %.200q: %v", path, err),
 			Details: "the container runtime must set it to the path of the container's network namespace",
 		}
 	}

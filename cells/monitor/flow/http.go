@@ -28,7 +28,7 @@ func (c *Collector) stream(w http.ResponseWriter, r *http.Request) error {
 	}
 	c.readNow()
 	if f.last > 0 {
-		query.Since = c.beforeLast(query.Since, &f)
+		query.Since = beforeLast(c.ring, query.Since, &f)
 	}
 	format := stream.Format[record]{
 		Line: func(seq uint64, r *record) any {
@@ -44,8 +44,8 @@ func (c *Collector) stream(w http.ResponseWriter, r *http.Request) error {
 }
 
 // beforeLast returns the number of the flow after which f.last flows come that the filter wants, or since.
-func (c *Collector) beforeLast(since uint64, f *filter) uint64 {
-	reader, newest := c.ring.NewReader(since), c.ring.Newest()
+func beforeLast(ring *stream.Ring[record], since uint64, f *filter) uint64 {
+	reader, newest := ring.NewReader(since), ring.Newest()
 	var wanted []uint64 // at most f.last
 	for batch := reader.UpTo(newest); len(batch) > 0; batch = reader.UpTo(newest) {
 		for i := range batch {

@@ -102,7 +102,7 @@ func (t *table) icmpRows(rules []int32, protocol model.Protocol, rest Decision) 
 
 // spans divides the ports where a rule begins or ends, and joins neighbours of equal decision.
 func (t *table) spans(e *Engine, rules []int32, ports []model.NamedPort, protocol model.Protocol) []span {
-	sweep := t.newSweep(rules, ports, protocol)
+	sweep := newSweep(t, rules, ports, protocol)
 	var spans []span
 	for first, last := range sweep.ranges() {
 		decision := t.decideByHits(rules, sweep.next)

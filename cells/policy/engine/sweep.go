@@ -26,7 +26,7 @@ type edge struct {
 }
 
 // newSweep is for the rules of the table with these indexes. The ports have names.
-func (t *table) newSweep(rules []int32, ports []model.NamedPort, protocol model.Protocol) *sweep {
+func newSweep(t *table, rules []int32, ports []model.NamedPort, protocol model.Protocol) *sweep {
 	s := &sweep{open: make([]int32, len(rules)), hits: make([]uint64, (len(rules)+63)/64), rules: len(rules)}
 	for i, number := range rules {
 		r := &t.rules[number]
