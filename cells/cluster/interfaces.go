@@ -30,19 +30,22 @@ const (
 	Deleted  ChangeKind = "deleted"
 )
 
-// Nodes are the incarnations of the cluster's nodes. Everybody watches them, so a record changes only when a node comes or goes.
-type Nodes interface {
+// Records are the records of a kind with a name K, which agents and administrators change.
+type Records[K, T any] interface {
 	// Create adds the record, or returns [ErrExists].
-	Create(ctx context.Context, n Node) (Node, error)
-	Get(ctx context.Context, id NodeID) (Node, error)
-	// Update changes the record if it still has n.Version, or returns [ErrConflict], also when it is gone.
-	Update(ctx context.Context, n Node) (Node, error)
-	// Delete removes the record if it still has n.Version. One that is gone is a success.
-	Delete(ctx context.Context, n Node) error
-	All(ctx context.Context) iter.Seq2[Node, error]
+	Create(ctx context.Context, item T) (T, error)
+	Get(ctx context.Context, name K) (T, error)
+	// Update changes the record if it still has the item's Version, or returns [ErrConflict], also when it is gone.
+	Update(ctx context.Context, item T) (T, error)
+	// Delete removes the record if it still has the item's Version. If it is gone already, that is a success.
+	Delete(ctx context.Context, item T) error
+	All(ctx context.Context) iter.Seq2[T, error]
 	// Watch ends when ctx does, or when the backend stops.
-	Watch(ctx context.Context) (<-chan Change[Node], error)
+	Watch(ctx context.Context) (<-chan Change[T], error)
 }
+
+// Nodes are the incarnations of the cluster's nodes. All agents watch them, so a record changes only when a node comes or goes.
+type Nodes = Records[NodeID, Node]
 
 // Sessions say which process is the agent of a node. A session changes at each start of an agent; only the node itself
 // watches it.
@@ -56,14 +59,7 @@ type Sessions interface {
 }
 
 // Pools are the cluster's address pools.
-type Pools interface {
-	Create(ctx context.Context, p Pool) (Pool, error)
-	Get(ctx context.Context, name string) (Pool, error)
-	Update(ctx context.Context, p Pool) (Pool, error)
-	Delete(ctx context.Context, p Pool) error
-	All(ctx context.Context) iter.Seq2[Pool, error]
-	Watch(ctx context.Context) (<-chan Change[Pool], error)
-}
+type Pools = Records[string, Pool]
 
 // Blocks are the claims of nodes. A record never changes; they are not watched.
 type Blocks interface {
