@@ -103,7 +103,7 @@ func newRequest(from *testutil.Namespace, name string, to *webServer) *request {
 	return &request{name: name, client: &http.Client{Transport: transport, Timeout: requestTimeout}, server: to.host, url: "http://" + to.addr.String()}
 }
 
-// withheld reports whether the agent has denied everything that needs layer 7 rules, as porin-proxy did not answer when some changed (docs/policy.md). That
+// withheld reports whether the agent has denied everything that needs layer 7 rules, as porin-proxy did not answer when some changed (docs/policy-decisions.md). That
 // ends soon after porin-proxy has come back.
 func (h *host) withheld(began time.Time) bool {
 	const soon = 5 * time.Second

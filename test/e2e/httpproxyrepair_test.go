@@ -173,7 +173,7 @@ func TestFlowsOfHTTPRules(t *testing.T) {
 	})
 }
 
-// TestHTTPRulesHostFirewall has a chain INPUT of the node that lets nothing in but what docs/proxy.md says.
+// TestHTTPRulesHostFirewall has a chain INPUT of the node that lets nothing in but what docs/policy-troubleshooting.md says.
 func TestHTTPRulesHostFirewall(t *testing.T) {
 	n := newServiceNodes(t, nftablesMode{})
 	n.label()
@@ -184,7 +184,7 @@ func TestHTTPRulesHostFirewall(t *testing.T) {
 	n.shell("nft add rule inet firewall input meta l4proto ipv6-icmp accept")
 	if conn, err := n.a.Dial(n.b.at(false, webPort), deniedTime); err == nil {
 		conn.Close()
-		t.Error("a connection through a closed chain INPUT: the rules of docs/proxy.md are not needed any more")
+		t.Error("a connection through a closed chain INPUT: the rules of docs/policy-troubleshooting.md are not needed any more")
 	}
 	n.shell("nft add rule inet firewall input meta mark and 0xfff == 0xa8 accept; nft add rule inet firewall input iifname porin-l7 accept")
 	for _, six := range []bool{false, true} {

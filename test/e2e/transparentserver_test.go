@@ -73,7 +73,7 @@ func isGreeted(client party, server netip.AddrPort) error {
 }
 
 // TestHTTPRulesTransparentServer has servers of another program on the node, with transparent sockets and without. Neither a pod whose policy denies it gets to them, not
-// even its SYN, nor the outside past a host firewall that lets in what docs/proxy.md says.
+// even its SYN, nor the outside past a host firewall that lets in what docs/policy-troubleshooting.md says.
 func TestHTTPRulesTransparentServer(t *testing.T) {
 	t.Parallel()
 	n := newServiceNodes(t, nftablesMode{})

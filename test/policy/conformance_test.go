@@ -13,8 +13,8 @@ import (
 // The conformance tests of network-policy-api v0.2.0 have these cases, too, which are not here:
 //
 //	case                                            why
-//	admin and baseline, egress to selected nodes    the agent knows no labels of nodes: a rule that selects nodes matches none (docs/policy.md)
-//	any case with SCTP, through a Service           the datapath does not see what the node's translation of SCTP has done (docs/policy.md)
+//	admin and baseline, egress to selected nodes    the agent knows no labels of nodes: a rule that selects nodes matches none (docs/policy-decisions.md)
+//	any case with SCTP, through a Service           the datapath does not see what the node's translation of SCTP has done (docs/policy-decisions.md)
 //
 // They have no case with domain names.
 

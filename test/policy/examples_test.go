@@ -5,10 +5,10 @@ import "testing"
 // Of Kubernetes' page about network policies these facts are not here:
 //
 //	fact                                        why
-//	a host outside calls a Service              the node's masquerade gives it the node's address (docs/policy.md)
-//	SCTP through a Service                      the datapath does not see what the node's translation of SCTP has done (docs/policy.md)
+//	a host outside calls a Service              the node's masquerade gives it the node's address (docs/policy-decisions.md)
+//	SCTP through a Service                      the datapath does not see what the node's translation of SCTP has done (docs/policy-decisions.md)
 //	pods in the network of their node           an agent does not attach them
-//	labels of nodes, policies of other nodes    an agent knows the pods of its node (docs/policy.md)
+//	labels of nodes, policies of other nodes    an agent knows the pods of its node (docs/policy-decisions.md)
 
 // examplePods are the page's pods, and some that no policy is about.
 func examplePods() []podSpec {
