@@ -36,11 +36,17 @@ func TestReadmeWords(t *testing.T) {
 	}
 }
 
-// TestLimitsAreShort wants at most two sentences in each item of docs/limits.md.
+// TestLimitsAreShort wants at most two sentences in each row of docs/limits.md.
 func TestLimitsAreShort(t *testing.T) {
 	for _, text := range paragraphs(read(t, root+"/docs/limits.md")) {
-		if item, ok := strings.CutPrefix(text, "- "); ok && len(sentences(item)) > 2 {
-			t.Errorf("%d sentences: %s", len(sentences(item)), item)
+		row, ok := strings.CutPrefix(text, "|")
+		if !ok {
+			continue
+		}
+		for cell := range strings.SplitSeq(strings.Trim(row, "|"), " | ") {
+			if n := len(sentences(cell)); n > 2 {
+				t.Errorf("%d sentences: %s", n, cell)
+			}
 		}
 	}
 }
