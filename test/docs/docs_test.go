@@ -46,9 +46,26 @@ func TestEmbeddingExample(t *testing.T) {
 	if !ok {
 		t.Fatal("test/embed/main.go has no package clause")
 	}
-	if !strings.Contains(read(t, root+"/docs/embedding.md"), "```go\npackage main\n\n"+body+"```\n") {
+	page := read(t, root+"/docs/embedding.md")
+	if !strings.Contains(page, "```go\npackage main\n\n"+body+"```\n") {
 		t.Error("docs/embedding.md does not show test/embed/main.go as it is")
 	}
+	for _, file := range embeddingExamples(t) {
+		_, body, ok := strings.Cut(read(t, file), "\n)\n\n")
+		if !ok || !strings.Contains(page, "```go\n"+body+"```\n") {
+			t.Errorf("docs/embedding.md does not show %s as it is, without the imports", file)
+		}
+	}
+}
+
+// embeddingExamples returns the files with the examples of single cells.
+func embeddingExamples(t *testing.T) []string {
+	t.Helper()
+	files, err := filepath.Glob("../embed/*_test.go")
+	if err != nil || len(files) == 0 {
+		t.Fatalf("test/embed has no examples: %v", err)
+	}
+	return files
 }
 
 // TestEmbeddingExampleRuns runs the example, which is a module of its own.
@@ -58,6 +75,16 @@ func TestEmbeddingExampleRuns(t *testing.T) {
 	out, err := cmd.CombinedOutput()
 	if want := "1 ready [10.244.1.2 fd00:10:244:1::2] <nil>"; err != nil || !strings.Contains(string(out), want) {
 		t.Errorf("got %v, want %q in:\n%s", err, want, out)
+	}
+}
+
+// TestEmbeddingExamplesOfCells runs the examples of that module.
+func TestEmbeddingExamplesOfCells(t *testing.T) {
+	cmd := exec.Command("go", "test", "-v", "-run", "^Example_", ".")
+	cmd.Dir = "../embed"
+	out, err := cmd.CombinedOutput()
+	if got, want := strings.Count(string(out), "--- PASS: Example_"), len(embeddingExamples(t)); err != nil || got != want {
+		t.Errorf("%d of %d examples passed, %v:\n%s", got, want, err, out)
 	}
 }
 
