@@ -36,7 +36,7 @@ program() {
 			printf 'module program\ngo 1.26.0\nrequire %s %s\n' "$module" "$version" >"$d/go.mod"
 		fi
 	fi
-	[ "${file##*/}" != e2e.test ] || build='test -c'
+	[ "${file##*/}" != e2e.test ] || build='test -c -vet=off'
 	# An interrupted build leaves no file of this name.
 	(cd "$d" && nice "$GO" $build -tags "${6:-}" -ldflags "-s -w ${5:-}" -o "$file.new" "$package") && mv "$file.new" "$file"
 }
@@ -97,7 +97,7 @@ kubernetes "$BIN/e2e.test" k8s.io/kubernetes/test/e2e
 # The tests of network-policy-api and its kind, each time: their module is of this checkout.
 (
 	cd "$here/networkpolicyapi" && export GOFLAGS='-buildvcs=false -trimpath'
-	"$GO" test -c -ldflags '-s -w' -o "$BIN/networkpolicyapi.test" .
+	"$GO" test -c -vet=off -ldflags '-s -w' -o "$BIN/networkpolicyapi.test" .
 	install -m 644 "$("$GO" list -m -f '{{.Dir}}' sigs.k8s.io/network-policy-api)/config/crd/experimental/policy.networking.k8s.io_clusternetworkpolicies.yaml" \
 		"$BIN/networkpolicyapi.yaml"
 )
