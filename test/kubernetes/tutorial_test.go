@@ -37,8 +37,13 @@ func TestTutorial(t *testing.T) {
 			}
 			continue
 		}
+		script := "set -e\n" + variables + step.command
+		variable, _, isVariable := strings.Cut(step.command, "=$(")
+		if isVariable {
+			script += "\necho $" + variable
+		}
 		testutil.Eventually(t, func() error { // a policy or a label is in force a moment later
-			cmd := exec.CommandContext(t.Context(), "bash", "-c", "set -e\n"+variables+step.command)
+			cmd := exec.CommandContext(t.Context(), "bash", "-c", script)
 			cmd.Dir = folder
 			cmd.Env = append(os.Environ(), "KUBECONFIG="+filepath.Join(os.Getenv(envDir), "run", "admin.conf"),
 				"PATH="+filepath.Join(os.Getenv(envDir), "bin")+":"+os.Getenv("PATH"))
@@ -46,11 +51,11 @@ func TestTutorial(t *testing.T) {
 			if fails := strings.Contains(step.output, "exit code 1"); (err != nil) != fails {
 				return fmt.Errorf("%s: error %v, want one: %t\n%s", step.command, err, fails, out)
 			}
+			if isVariable {
+				variables += variable + "=" + string(out)
+			}
 			return step.printed(string(out))
 		})
-		if strings.Contains(step.command, "=$(") {
-			variables += step.command + "\n"
-		}
 		t.Log(step.command)
 	}
 }
