@@ -10,7 +10,7 @@ import (
 	"porin.dev/porin/internal/boottime"
 )
 
-// TestLateADDDuringDEL: whoever gets a worker must have seen every deletion that has been answered.
+// TestLateADDDuringDEL: an ADD that finds its endpoint has met every deletion that was answered.
 func TestLateADDDuringDEL(t *testing.T) {
 	cfg := DefaultConfig()
 	cfg.StateDir = t.TempDir()
@@ -21,8 +21,8 @@ func TestLateADDDuringDEL(t *testing.T) {
 	defer func() { _ = m.Stop(t.Context()) }()
 	late := endpoint.Spec{Attachment: endpoint.Attachment{ContainerID: "c1", IfName: "eth0"}, Began: time.Nanosecond}
 	m.Delete(t.Context(), late.Attachment, endpoint.DeleteConfig{})
-	// An ADD that was about to claim its worker when the DEL came.
-	if _, _, _, err := m.registry.claim(late, func(*worker) {}); !errors.Is(err, ErrDeleted) {
+	// An ADD that was about to find its endpoint when the DEL came.
+	if _, _, err := m.registry.admit(newManaged(m, late), nil); !errors.Is(err, ErrDeleted) {
 		t.Errorf("error %v, want ErrDeleted", err)
 	}
 }
@@ -55,7 +55,7 @@ func TestLateDELKeepsNewerTime(t *testing.T) {
 	for _, row := range rows {
 		dir, p := t.TempDir(), &probe{}
 		m := started(t, dir, p)
-		m.cfg.RetryInterval = time.Hour // nobody else tries again
+		m.cfg.RetryInterval = time.Hour // no retry meanwhile
 		row.do(m, p)
 		if result := m.Delete(t.Context(), a, endpoint.DeleteConfig{Began: began(3)}); len(result.Errors) > 0 {
 			t.Errorf("%s: DEL: %+v", row.name, result)

@@ -21,7 +21,6 @@ func Module(cfg Config) fx.Option {
 		fx.Provide(restored.New),
 		fx.Provide(NewTable, fx.Private),
 		fx.Provide(newQueues, newWaits, fx.Private),
-		fx.Provide(newHeldSet, fx.Private),
 		fx.Provide(newManager, fx.Private),
 		fx.Provide(
 			func(m *manager) Service { return m },
@@ -29,12 +28,13 @@ func Module(cfg Config) fx.Option {
 			func(m *manager) Holder { return m },
 			func(t *Table) Lookup { return t },
 		),
-		fx.Provide(newInstruments, newTraces, fx.Private),
+		fx.Provide(newInstruments, newHeldEndpoints, newTraces, fx.Private),
 		Observe(func(m *instruments) *instruments { return m }),
 		Observe(func(t *traces) *traces { return t }),
 		doctor.Check(newChecker),
 		capacity.Provide(newResources),
 		metrics.Collect(func(m *instruments) *instruments { return m }),
+		metrics.Collect(func(h *heldEndpoints) *heldEndpoints { return h }),
 		server.Provide(newRoutes),
 		server.Report(newReporter),
 		supervisor.Tasks(func(m *manager) *task.Task { return m.expiry }),
@@ -45,8 +45,8 @@ func Module(cfg Config) fx.Option {
 }
 
 // newManager ties the manager's life to the program's.
-func newManager(lc fx.Lifecycle, p Params, queues *admission.Queues, held *heldSet, barrier *restored.Barrier) *manager {
-	m := build(p, queues, held, barrier)
+func newManager(lc fx.Lifecycle, p Params, queues *admission.Queues, barrier *restored.Barrier) *manager {
+	m := build(p, queues, barrier)
 	lc.Append(fx.Hook{OnStart: m.Start, OnStop: m.Stop})
 	return m
 }

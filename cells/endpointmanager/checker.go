@@ -55,8 +55,8 @@ func (c checker) Examine(ctx context.Context, only string) ([]doctor.Finding, er
 	if err != nil || only != "" {
 		return findings, err
 	}
-	if lost := c.m.ledgerFile.check(); lost != nil {
-		findings = append(findings, doctor.Finding{Kind: kindLedgerLost, Subject: c.m.records.ledger.Path(), Detail: lost.Error()})
+	if lost := checkLedger(c.m); lost != nil {
+		findings = append(findings, doctor.Finding{Kind: kindLedgerLost, Subject: c.m.ledger.Path(), Detail: lost.Error()})
 	}
 	records, err := c.deletionRecords()
 	return append(findings, records...), err
@@ -65,7 +65,7 @@ func (c checker) Examine(ctx context.Context, only string) ([]doctor.Finding, er
 // ledger compares it with the endpoints that were ready before it was read and still are.
 func (c checker) ledger(only string) (findings []doctor.Finding, err error) {
 	before := c.m.table.byAttachment()
-	records, err := c.m.records.ledger.Attachments()
+	records, err := c.m.ledger.Attachments()
 	if err != nil {
 		return nil, err
 	}
@@ -111,25 +111,23 @@ func (c checker) record(kind string, ep endpoint.Endpoint, detail string) doctor
 	}
 }
 
-// unfinished are the deletions that have failed and are tried again by their workers.
+// unfinished are the removals that have failed and are tried again.
 func (c checker) unfinished(only string) (findings []doctor.Finding) {
-	for _, w := range c.m.registry.all() {
-		failed := w.failed.Load()
-		if failed == nil || only != "" && w.attachment.String() != only {
-			continue
-		}
+	for _, e := range c.m.registry.list(func(e *managed) bool { return e.failed != nil && (only == "" || e.attachment.String() == only) }) {
+		var failed failedDeletion
+		c.m.registry.update(func() { failed = *e.failed })
 		findings = append(findings, doctor.Finding{
-			Kind: kindUnfinished, Subject: w.attachment.String(), Endpoint: knownText(w.attachment),
+			Kind: kindUnfinished, Subject: e.attachment.String(), Endpoint: knownText(e.attachment),
 			Detail: fmt.Sprintf("tried %d times: %v", failed.times, failed.err),
 			Repair: func(ctx context.Context) error {
-				return errors.Join(c.m.deleter.deleteWorker(ctx, w, failed.cfg, startWatch(endpoint.OperationDel)).Errors...)
+				return errors.Join(c.m.removeOne(ctx, e, failed.config, startWatch(endpoint.OperationDel)).Errors...)
 			},
 		})
 	}
 	return findings
 }
 
-// held have no repair: whether they are gone is for a person to say.
+// held have no repair: an administrator says whether they are gone.
 func (c checker) held(only string) (findings []doctor.Finding) {
 	for _, h := range c.m.Held() {
 		if a := h.Endpoint.Spec.Attachment; only == "" || a.String() == only {
@@ -139,7 +137,7 @@ func (c checker) held(only string) (findings []doctor.Finding) {
 	return findings
 }
 
-// knownText is the text of the attachment, and "" when nobody knows it.
+// knownText is the text of the attachment, and "" for the placeholder of an unknown one.
 func knownText(a endpoint.Attachment) string {
 	if a.IsUnnamed() {
 		return ""

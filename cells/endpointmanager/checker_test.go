@@ -70,7 +70,7 @@ func TestChecker(t *testing.T) {
 	if found := kinds(t, m, ""); found != nil {
 		t.Fatalf("found %v on a healthy node", found)
 	}
-	records, err := m.records.ledger.Attachments()
+	records, err := m.ledger.Attachments()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -78,7 +78,7 @@ func TestChecker(t *testing.T) {
 	half.Phase = ledger.Intent
 	orphan := recordFor("c9", ledger.Committed, wallTime())
 	orphan.Endpoint.ID = 99
-	err = errors.Join(m.records.ledger.Put(half), m.records.ledger.PutTombstone(recordFor("c2", ledger.Tombstone, wallTime())), m.records.ledger.Put(orphan))
+	err = errors.Join(m.ledger.Put(half), m.ledger.PutTombstone(recordFor("c2", ledger.Tombstone, wallTime())), m.ledger.Put(orphan))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -119,14 +119,14 @@ func TestCheckerConformance(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		records, err := m.records.ledger.Attachments()
+		records, err := m.ledger.Attachments()
 		if err != nil {
 			t.Fatal(err)
 		}
 		changed, orphan := records[0], recordFor("c9", ledger.Committed, wallTime())
 		changed.Phase, orphan.Endpoint.ID = ledger.Intent, 99
 		err = errors.Join(
-			m.records.ledger.Put(changed), m.records.ledger.Put(orphan), m.records.ledger.PutTombstone(recordFor("c2", ledger.Tombstone, wallTime())),
+			m.ledger.Put(changed), m.ledger.Put(orphan), m.ledger.PutTombstone(recordFor("c2", ledger.Tombstone, wallTime())),
 			deletionrecords.Put(m.cfg.deletionsPath(), deletionrecords.Record{ContainerID: "c4", IfName: "eth0", Began: 1}),
 			os.Remove(m.cfg.ledgerPath()),
 		)
@@ -185,7 +185,7 @@ func TestResourcesLedger(t *testing.T) {
 		t.Errorf("%v are lacking while a deletion waits", got)
 	}
 	full := errors.New("no space left on device")
-	m.records.ledger = ledgertest.Memory{Disk: ledgertest.NewDisk(), Gate: func(string) error { return full }}
+	m.ledger = ledgertest.Memory{Disk: ledgertest.NewDisk(), Gate: func(string) error { return full }}
 	if got := lacking(); !slices.Equal(got, []string{"ledger", "deletion-records"}) {
 		t.Errorf("%v are lacking when the ledger cannot be written", got)
 	}

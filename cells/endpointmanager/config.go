@@ -4,13 +4,9 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
-	"slices"
 	"time"
 
 	"github.com/spf13/pflag"
-
-	"porin.dev/porin/cells/endpoint"
-	"porin.dev/porin/cells/endpointmanager/admission"
 )
 
 // Config says where the manager keeps its record, and who comes first.
@@ -18,9 +14,9 @@ type Config struct {
 	// StateDir holds the ledger and the deletion records. It belongs on a tmpfs: endpoints end with the node's boot.
 	StateDir string
 	// TombstoneTTL is how long a deletion is remembered: for calls that come late, and for addresses that are not to be
-	// given out yet, though the agent starts anew.
+	// given out yet, also over a restart of the agent.
 	TombstoneTTL time.Duration
-	// RetryInterval is the wait before what failed in a deletion is tried again, and doubles up to a minute.
+	// RetryInterval is the wait before a failed deletion is tried again. It doubles up to a minute.
 	RetryInterval time.Duration
 	// Parallel is how many endpoints are made at the same time, and how many are taken down.
 	Parallel int
@@ -76,12 +72,3 @@ func (c Config) Validate() error {
 
 func (c Config) ledgerPath() string    { return filepath.Join(c.StateDir, "ledger.db") }
 func (c Config) deletionsPath() string { return filepath.Join(c.StateDir, "deletions") }
-
-// laneOf is the lane of a creation.
-func (c Config) laneOf(pod endpoint.Pod) admission.Lane {
-	if slices.Contains(c.CriticalNamespaces, pod.Namespace) && pod.Namespace != "" ||
-		slices.Contains(c.CriticalPriorityClasses, pod.PriorityClass) && pod.PriorityClass != "" {
-		return admission.Critical
-	}
-	return admission.Fair
-}

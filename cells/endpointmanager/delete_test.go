@@ -15,7 +15,6 @@ import (
 	"porin.dev/porin/cells/endpointmanager/ledger/ledgertest"
 )
 
-// What is neither done nor on record must be asked for again: a success would be the last that anybody hears of it.
 // TestDeleteContainerSkipsLaterLife deletes a container whose second interface is of a later ADD than the DEL.
 func TestDeleteContainerSkipsLaterLife(t *testing.T) {
 	m := started(t, t.TempDir(), &probe{})
@@ -38,6 +37,7 @@ func TestDeleteContainerSkipsLaterLife(t *testing.T) {
 	}
 }
 
+// TestDeleteNotRecorded: a deletion that is neither done nor on record must not be a success, for its caller would not ask again.
 func TestDeleteNotRecorded(t *testing.T) {
 	for _, row := range []struct {
 		name    string

@@ -5,38 +5,32 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"slices"
 	"time"
 
 	"golang.org/x/sync/errgroup"
 
 	"porin.dev/porin/cells/endpoint"
-	"porin.dev/porin/cells/endpointmanager/ledger"
 	"porin.dev/porin/internal/deletionrecords"
 	"porin.dev/porin/internal/task"
 )
 
-// deletionsAtOnce is how many endpoints are taken down side by side when many are to go: their writes to the ledger go together.
+// deletionsAtOnce is how many endpoints are taken down side by side when there are many: their writes to the ledger go together.
 const deletionsAtOnce = 64
 
 // recordsTimeout bounds how long deletion records are processed at a time: plugins that do a DEL without the agent wait for the
-// lock of the records. What is not deleted by then goes on, and its record stays for the next time.
+// lock of the records. A deletion that takes longer goes on, and its record stays for the next time.
 const recordsTimeout = 3 * time.Second
 
-// deletionRecords deletes what the plugin was asked to delete while no agent answered: it leaves a file for each.
+// deletionRecords does the deletions that the plugin left as files, because no agent answered it.
 type deletionRecords struct {
-	path     string
-	log      *slog.Logger
-	clock    *clock
-	here     func() (ledger.Origin, error)
-	registry *registry
-	deleter  *deleter
-	task     *task.Task
+	m    *manager
+	path string
+	task *task.Task
 }
 
-// deleteRecorded does the deletions on record. A record whose deletion fails stays in
-// the folder for the next time; one that cannot be read is set aside there, and reported.
+// deleteRecorded does the deletions on record. A record whose deletion fails stays in the folder for the next time. A record that
+// cannot be read is set aside there, and reported.
 func (d *deletionRecords) deleteRecorded(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, recordsTimeout)
 	defer cancel()
@@ -56,13 +50,13 @@ func (d *deletionRecords) deleteRecorded(ctx context.Context) error {
 		return errs
 	})
 	if done > 0 {
-		d.log.Info("deletions on record done", "records", done)
+		d.m.log.Info("deletions on record done", "records", done)
 	}
 	return err
 }
 
-// ledgerOrder returns the places of the records in the order of the ledger's keys, so that what is written together is
-// close together, and of one attachment in the order in which they are.
+// ledgerOrder returns the places of the records in the order of the ledger's keys, so that writes to the ledger go together. Records
+// of one attachment stay in their order.
 func ledgerOrder(records []deletionrecords.Record) []int {
 	order := make([]int, len(records))
 	for i := range order {
@@ -95,26 +89,18 @@ func (d *deletionRecords) delete(ctx context.Context, rec deletionrecords.Record
 		Began: d.beganAt(rec), Sweep: true, Network: rec.Network, NetNS: rec.NetNS,
 		IPAM: endpoint.IPAMPlugin{Type: rec.IPAM, Config: rec.Config, Args: rec.Args},
 	}
-	d.markWorkers(rec, cfg)
+	a := endpoint.Attachment{ContainerID: rec.ContainerID, IfName: rec.IfName}
+	d.m.registry.rememberDeletionRecord(a, cfg.Began)
 	if rec.IfName == "" {
-		return d.deleter.removeContainer(ctx, rec.ContainerID, cfg)
+		return d.m.removeContainer(ctx, rec.ContainerID, cfg)
 	}
-	return d.deleter.removeEndpoint(ctx, endpoint.Attachment{ContainerID: rec.ContainerID, IfName: rec.IfName}, cfg, startWatch(endpoint.OperationDel))
+	return d.m.removeEndpoint(ctx, a, cfg, startWatch(endpoint.OperationDel))
 }
 
-// markWorkers lets the workers know that a record asks for their end.
-func (d *deletionRecords) markWorkers(rec deletionrecords.Record, cfg endpoint.DeleteConfig) {
-	for _, w := range d.registry.ofContainer(rec.ContainerID) {
-		if (rec.IfName == "" && !w.isReserved() || rec.IfName == w.attachment.IfName) && !w.outlives(cfg) {
-			w.hasDeletionRecord.Store(true)
-		}
-	}
-}
-
-// deleteOrWarn is for where nobody waits for the outcome.
+// deleteOrWarn logs a failure, where no caller waits for the outcome.
 func (d *deletionRecords) deleteOrWarn(ctx context.Context) {
 	if err := d.deleteRecorded(ctx); err != nil {
-		d.log.Error("deletion records are left, and will be tried again", "path", d.path, "error", err)
+		d.m.log.Error("deletion records are left, and will be tried again", "path", d.path, "error", err)
 	}
 }
 
@@ -123,21 +109,22 @@ const beforeThisBoot = time.Nanosecond
 
 // beganAt is when the recorded deletion began. A time of another boot means nothing.
 func (d *deletionRecords) beganAt(rec deletionrecords.Record) time.Duration {
-	if here, err := d.here(); err == nil && rec.Boot != "" && rec.Boot != here.Boot {
+	if here, err := d.m.here(); err == nil && rec.Boot != "" && rec.Boot != here.Boot {
 		return beforeThisBoot
 	}
-	return d.clock.startTime(time.Duration(rec.Began))
+	return d.m.clock.startTime(time.Duration(rec.Began))
 }
 
 // recordsInterval is how often the folder is looked at while the agent runs: a plugin whose DEL was not answered in time
 // leaves a record, too. It doubles while records fail.
 const recordsInterval = 5 * time.Second
 
-// newTask returns the task that looks at the folder.
-func (d *deletionRecords) newTask(log *slog.Logger) *task.Task {
-	return task.Every(log, task.Round{
+func newDeletionRecords(m *manager) *deletionRecords {
+	d := &deletionRecords{m: m, path: m.cfg.deletionsPath()}
+	d.task = task.Every(m.log, task.Round{
 		Name: "endpointmanager-deletion-records", Interval: recordsInterval, Later: true, Retry: recordsInterval, MaxRetry: maxRetryInterval, Run: d.deleteIfAny,
 	})
+	return d
 }
 
 func (d *deletionRecords) deleteIfAny(ctx context.Context) error {

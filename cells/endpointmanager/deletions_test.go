@@ -11,7 +11,7 @@ import (
 	"porin.dev/porin/internal/deletionrecords"
 )
 
-// Who is served meanwhile would wait behind all of them.
+// Calls that are served meanwhile would wait behind all of them.
 func TestDeletionRecordsAdmission(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var running, most atomic.Int32
@@ -56,7 +56,7 @@ func TestDeletionRecordsReserved(t *testing.T) {
 	if list := m.table.List(); len(list) != 1 {
 		t.Fatalf("endpoints %v, want the health endpoint", list)
 	}
-	if m.registry.worker(spec.Attachment).hasDeletionRecord.Load() {
+	if m.registry.find(spec.Attachment).hasDeletionRecord() {
 		t.Error("the health endpoint is marked as if a record asked for its end")
 	}
 	if waiting, _, err := deletionrecords.Look(m.cfg.deletionsPath()); err != nil || len(waiting) > 0 {

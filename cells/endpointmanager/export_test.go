@@ -13,8 +13,8 @@ import (
 // NewOn is [New] with a ledger on a Disk, whose writes pass the gate, and with another clock.
 func NewOn(p Params, disk *ledgertest.Disk, gate func(write string) error, boot func() time.Duration) Service {
 	m := newUnmeasured(p)
-	m.records.clock.boot = boot
-	m.creator.afterWait = func(s endpoint.Spec) { _ = gate(fmt.Sprintf("resume %s, which began at %s", s.Attachment, s.Began)) }
+	m.clock.boot = boot
+	m.afterWait = func(s endpoint.Spec) { _ = gate(fmt.Sprintf("resume %s, which began at %s", s.Attachment, s.Began)) }
 	m.open = func(string) (ledger.Ledger, error) { return ledgertest.Memory{Disk: disk, Gate: gate}, nil }
 	return m
 }
@@ -23,7 +23,10 @@ func NewOn(p Params, disk *ledgertest.Disk, gate func(write string) error, boot 
 func Serving(s Service) { s.(*manager).deletionRecords.Serving() }
 
 // Dying has what is left of a killed manager begin nothing more, and take no error for a success.
-func Dying(s Service) { s.(*manager).gate.close() }
+func Dying(s Service) {
+	r := s.(*manager).registry
+	r.update(func() { r.stopped, r.closed = true, true })
+}
 
 // Refused counts the transitions that the table has refused.
 func (t *Table) Refused() uint64 { return t.refused.Load() }
@@ -32,7 +35,7 @@ func (t *Table) Refused() uint64 { return t.refused.Load() }
 func At(s Service, boot string, netns uint64) {
 	m := s.(*manager)
 	here := func() (ledger.Origin, error) { return ledger.Origin{Boot: boot, NetNS: netns}, nil }
-	m.restorer.here, m.deletionRecords.here = here, here
+	m.here = here
 }
 
 // Hold returns the manager's other side.
@@ -41,35 +44,31 @@ func Hold(s Service) Holder { return s.(*manager) }
 // ForgetDeletions is a fault: an ADD that began before a deletion of its attachment is no longer refused.
 func ForgetDeletions(s Service) {
 	m := s.(*manager)
-	m.registry.mu.Lock()
-	defer m.registry.mu.Unlock()
-	clear(m.registry.calls.deleted)
+	m.registry.update(func() { clear(m.registry.calls.deleted) })
 }
 
-// ForgetPods is a fault: the next container of a pod does not supersede those that it has.
+// ForgetPods is a fault: the next container of a pod does not supersede its older containers.
 func ForgetPods(s Service) {
 	m := s.(*manager)
-	m.registry.mu.Lock()
-	defer m.registry.mu.Unlock()
-	clear(m.registry.workers.byPod)
+	m.registry.update(func() { clear(m.registry.byPod) })
 }
 
 // FreeNumber is a fault: the number is free while its endpoint is there, and the next one gets it.
 func FreeNumber(s Service, id uint16) {
-	ids := s.(*manager).registry.ids
-	ids.mu.Lock()
-	defer ids.mu.Unlock()
-	delete(ids.used, id)
-	ids.last = id - 1
+	r := s.(*manager).registry
+	r.update(func() {
+		delete(r.numbers.used, id)
+		r.numbers.last = id - 1
+	})
 }
 
 // DeleteDecidedWhenPosted is a fault: a DEL does not find out in its turn that the same ADD has come again after it began.
 func DeleteDecidedWhenPosted(s Service) func(context.Context, endpoint.Attachment, endpoint.DeleteConfig) DeleteResult {
 	m := s.(*manager)
 	return func(ctx context.Context, a endpoint.Attachment, cfg endpoint.DeleteConfig) DeleteResult {
-		if w := m.registry.worker(a); w != nil && !w.outlives(cfg) {
-			m.registry.rememberDelete(a, cfg, 0)
-			return m.deleter.deleteWorker(ctx, w, endpoint.DeleteConfig{}, startWatch(endpoint.OperationDel))
+		if e := m.registry.find(a); e != nil && m.registry.beganAt(e) <= cfg.Began {
+			m.registry.remember(a, cfg.Began, nil)
+			return m.removeOne(ctx, e, endpoint.DeleteConfig{}, startWatch(endpoint.OperationDel))
 		}
 		return m.Delete(ctx, a, cfg)
 	}

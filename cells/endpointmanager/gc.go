@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"net/http"
 	"slices"
-	"sync"
 	"time"
 
 	v1 "porin.dev/porin/api/v1"
@@ -15,37 +14,25 @@ import (
 	"porin.dev/porin/internal/httpx"
 )
 
-// GC asks to take down what a network no longer has: the CNI verb GC (1.1.0).
+// GC asks to take down the endpoints that a network no longer has: the CNI verb GC (1.1.0).
 type GC struct {
 	Network string                       // attachments of others are not touched
 	Valid   map[endpoint.Attachment]bool // these stay
-	Began   time.Duration                // when the caller began, on CLOCK_BOOTTIME; what began later stays. 0 is now
+	Began   time.Duration                // when the caller began, on CLOCK_BOOTTIME; later endpoints stay. 0 is now
 	DryRun  bool                         // only tell
-	// InUse returns the network namespaces that have a process, by cookie. It is asked for a call that wants much. nil where
+	// InUse returns the network namespaces that have a process, by cookie. It is used by a call that wants much. It is nil where
 	// the agent does not see the node's processes.
 	InUse func() (map[uint64]bool, error)
 }
 
 // GCResult says what a [GC] did.
 type GCResult struct {
-	Stale    []endpoint.Attachment // what is not valid
-	Withheld error                 // why something of it was not deleted
+	Stale    []endpoint.Attachment // endpoints that are not valid
+	Withheld error                 // why some of them were not deleted
 	DeleteResult
 }
 
-// collector takes down what a network no longer has. It remembers the last call of each network that was too large for one.
-type collector struct {
-	share    float64 // Config.GCShare
-	clock    *clock
-	gate     *gate
-	registry *registry
-	deleter  *deleter
-
-	mu      sync.Mutex // guards the field below
-	pending map[string]withheld
-}
-
-// withheld is what a call named, and when.
+// withheld are the endpoints that a call named, and when.
 type withheld struct {
 	named map[endpoint.Attachment]bool
 	at    time.Duration
@@ -60,70 +47,59 @@ const inARow = time.Hour
 // Config.GCShare of the network's endpoints takes down only those whose network namespace no process has any more, as the
 // kernel shows it. The rest is withheld, and the next call of that network takes down what both of them name. A dry run
 // counts as no call.
-func (c *collector) Collect(ctx context.Context, gc GC) (result GCResult) {
-	if err := c.gate.refusal(); err != nil {
+func (m *manager) Collect(ctx context.Context, gc GC) (result GCResult) {
+	if err := m.registry.refusal(); err != nil {
 		result.Errors = []error{fmt.Errorf("collect garbage of network %q: %w", gc.Network, err)}
 		return result
 	}
-	gc.Began = c.clock.startTime(gc.Began)
-	stale, live := c.stale(gc)
-	for _, w := range stale {
-		result.Stale = append(result.Stale, w.attachment)
+	gc.Began = m.clock.startTime(gc.Began)
+	var stale []*managed
+	all := m.registry.list(func(e *managed) bool { return e.spec.Network == gc.Network && !e.isReserved() })
+	for _, e := range all {
+		if !gc.Valid[e.attachment] && m.registry.beganAt(e) < gc.Began {
+			stale = append(stale, e)
+			result.Stale = append(result.Stale, e.attachment)
+		}
 	}
 	if gc.DryRun {
 		return result
 	}
-	stale, result.Withheld = c.limit(gc, stale, live)
-	for _, w := range stale {
-		result.add(c.deleter.removeEndpoint(ctx, w.attachment, endpoint.DeleteConfig{Began: gc.Began}, startWatch(endpoint.OperationDel)))
+	stale, result.Withheld = m.limit(gc, stale, len(all))
+	for _, e := range stale {
+		result.add(m.removeEndpoint(ctx, e.attachment, endpoint.DeleteConfig{Began: gc.Began}, startWatch(endpoint.OperationDel)))
 	}
 	return result
 }
 
-// stale returns the workers of the network that are to go, in order, and how many it has.
-func (c *collector) stale(gc GC) (stale []*worker, live int) {
-	for _, w := range c.registry.all() {
-		if w.spec.Network != gc.Network || w.isReserved() {
-			continue
-		}
-		live++
-		if !gc.Valid[w.attachment] && w.beganAt() < gc.Began {
-			stale = append(stale, w)
-		}
-	}
-	return stale, live
-}
-
-// limit returns what may be taken down of what is stale, and why the rest is not.
-func (c *collector) limit(gc GC, stale []*worker, live int) ([]*worker, error) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	before, second := c.pending[gc.Network]
-	delete(c.pending, gc.Network)
-	if float64(len(stale)) <= c.share*float64(live) {
+// limit returns the stale endpoints that may be taken down, and why the rest may not.
+func (m *manager) limit(gc GC, stale []*managed, live int) ([]*managed, error) {
+	var before withheld
+	var second bool
+	m.registry.update(func() {
+		before, second = m.registry.withheld[gc.Network]
+		delete(m.registry.withheld, gc.Network)
+	})
+	if float64(len(stale)) <= m.cfg.GCShare*float64(live) {
 		return stale, nil
 	}
 	if second && gc.Began-before.at < inARow {
-		return slices.DeleteFunc(stale, func(w *worker) bool { return !before.named[w.attachment] }), nil
+		return slices.DeleteFunc(stale, func(e *managed) bool { return !before.named[e.attachment] }), nil
 	}
 	empty, rest, why := withoutProcess(gc, stale)
 	if len(rest) == 0 {
 		return empty, nil
 	}
-	if c.pending == nil {
-		c.pending = map[string]withheld{}
-	}
 	named := map[endpoint.Attachment]bool{}
-	for _, w := range rest {
-		named[w.attachment] = true
+	for _, e := range rest {
+		named[e.attachment] = true
 	}
-	c.pending[gc.Network] = withheld{named, gc.Began}
+	m.registry.update(func() { m.registry.withheld[gc.Network] = withheld{named, gc.Began} })
 	return empty, fmt.Errorf("%d of the %d endpoints of network %q are not valid, which is more than %.0f %%, and %d of them stay: %s. Call again to take them down",
-		len(stale), live, gc.Network, 100*c.share, len(rest), why)
+		len(stale), live, gc.Network, 100*m.cfg.GCShare, len(rest), why)
 }
 
-// withoutProcess parts the endpoints whose namespace is known and has no process from the rest, and says what is with that.
-func withoutProcess(gc GC, stale []*worker) (empty, rest []*worker, why string) {
+// withoutProcess parts the endpoints whose namespace is known and has no process from the rest, and says why the rest stays.
+func withoutProcess(gc GC, stale []*managed) (empty, rest []*managed, why string) {
 	if gc.InUse == nil {
 		return nil, stale, "the agent does not see the processes of the node"
 	}
@@ -131,11 +107,11 @@ func withoutProcess(gc GC, stale []*worker) (empty, rest []*worker, why string) 
 	if err != nil {
 		return nil, stale, fmt.Sprintf("the processes of the node: %v", err)
 	}
-	for _, w := range stale {
-		if cookie := w.spec.NetNSCookie; cookie != 0 && !inUse[cookie] {
-			empty = append(empty, w)
+	for _, e := range stale {
+		if cookie := e.spec.NetNSCookie; cookie != 0 && !inUse[cookie] {
+			empty = append(empty, e)
 		} else {
-			rest = append(rest, w)
+			rest = append(rest, e)
 		}
 	}
 	return empty, rest, "a process is in their network namespace, or it is not known"
@@ -159,7 +135,7 @@ func (s routes) collect(w http.ResponseWriter, r *http.Request) error {
 	return httpx.JSON(w, http.StatusOK, result.toV1())
 }
 
-// gcFromV1 refuses a call without a network: it would mean those that came without one.
+// gcFromV1 refuses a call without a network: it would mean the endpoints without a network.
 func gcFromV1(body v1.GCRequest) (GC, error) {
 	gc := GC{Network: body.Network, Valid: map[endpoint.Attachment]bool{}, Began: time.Duration(body.Began), DryRun: body.DryRun}
 	if body.Network == "" {

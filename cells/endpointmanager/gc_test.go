@@ -61,7 +61,7 @@ func TestGCMostChecksProcesses(t *testing.T) {
 	}
 }
 
-// What the agent made itself is in no runtime's list, and is not counted among what is.
+// An endpoint that the agent made for itself is in no runtime's list, and is not counted.
 func TestGCLeavesHealthEndpoint(t *testing.T) {
 	m := started(t, t.TempDir(), &probe{})
 	attachment := endpoint.Attachment{ContainerID: "porin-health", IfName: "eth0"}

@@ -4,13 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"net/http"
-	"slices"
 	"strings"
-	"sync"
-
-	"golang.org/x/sync/errgroup"
 
 	v1 "porin.dev/porin/api/v1"
 	"porin.dev/porin/cells/endpoint"
@@ -18,11 +13,11 @@ import (
 	"porin.dev/porin/internal/httpx"
 )
 
-// A start that finds many attachments which it cannot explain holds them: they are neither brought back nor removed, and their
-// addresses are given to nobody, until somebody says that they are gone. A held attachment is an endpoint in state
-// held. So whatever looks for an endpoint finds it, and what ends an endpoint ends the hold: its DEL, a newer ADD of the
-// pod or of the attachment, and [Holder].Accept. It is on record (phase held). At the next start a link without a record stays
-// held, a lost link that is back is restored, and a failed restore is tried again.
+// A start holds attachments that it cannot explain, when they are many: it neither restores nor removes them, and keeps their
+// addresses, until an administrator says that they are gone. A held attachment is an endpoint in state held. So each look-up
+// finds it, and the calls that end an endpoint end the hold: its DEL, a newer ADD of the pod or of the attachment, and
+// [Holder].Accept. It is on record (phase held). The next start keeps holding a link without a record, restores an endpoint
+// whose lost link is back, and tries a failed restore again.
 
 // HoldReason is why an attachment is held.
 type HoldReason string
@@ -30,7 +25,7 @@ type HoldReason string
 // The reasons.
 const (
 	LinkLost      HoldReason = "link-lost"      // the ledger has it as whole, and the kernel says that its link is gone
-	NotOnRecord   HoldReason = "not-on-record"  // its link is there, and the ledger does not have it
+	NotOnRecord   HoldReason = "not-on-record"  // its link is there, and its record is not
 	RestoreFailed HoldReason = "restore-failed" // it and most others could not be brought back; the next start tries again
 )
 
@@ -43,9 +38,9 @@ type Held struct {
 	Detail   string // one line, for people
 }
 
-// Holder knows what the start of the agent holds.
+// Holder knows the attachments that the start of the agent holds.
 type Holder interface {
-	// Held lists it by attachment.
+	// Held lists them by attachment.
 	Held() []Held
 	// Accept ends the hold of an attachment, or of all with the zero Attachment: it is taken down, and its record and link
 	// removed. An attachment that is not held is [ErrNotHeld].
@@ -54,135 +49,6 @@ type Holder interface {
 
 // ErrNotHeld is returned for an attachment that the agent's start does not hold.
 var ErrNotHeld = fault.New(fault.NotFound, "the agent holds no such attachment")
-
-// heldSet are the workers whose attachments are held.
-type heldSet struct {
-	mu      sync.Mutex // guards the fields below
-	workers map[*worker]Held
-	unnamed map[string]*worker // by the name of the host end: those whose attachment is not known
-}
-
-func newHeldSet() *heldSet {
-	return &heldSet{workers: map[*worker]Held{}, unnamed: map[string]*worker{}}
-}
-
-func (h *heldSet) add(w *worker, held Held) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.workers[w] = held
-	if link := held.Endpoint.Host.Name; w.attachment == endpoint.Unnamed(link) {
-		h.unnamed[link] = w
-	}
-}
-
-// remove reports whether the worker was held until now.
-func (h *heldSet) remove(w *worker) bool {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	held, ok := h.workers[w]
-	delete(h.workers, w)
-	if link := held.Endpoint.Host.Name; h.unnamed[link] == w {
-		delete(h.unnamed, link)
-	}
-	return ok
-}
-
-// of returns the worker of the attachment, or all with the zero Attachment.
-func (h *heldSet) of(a endpoint.Attachment) (list []*worker) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	for w := range h.workers {
-		if a == (endpoint.Attachment{}) || a == w.attachment {
-			list = append(list, w)
-		}
-	}
-	return sorted(list)
-}
-
-// unnamedOf returns the worker that is held without its attachment, and whose host end has the name of this one's; or nil.
-func (h *heldSet) unnamedOf(a endpoint.Attachment) *worker {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if len(h.unnamed) == 0 {
-		return nil
-	}
-	return h.unnamed[a.HostEnd()]
-}
-
-func (h *heldSet) list() (list []Held) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	for _, held := range h.workers {
-		list = append(list, held)
-	}
-	slices.SortFunc(list, func(a, b Held) int {
-		return strings.Compare(a.Endpoint.Spec.Attachment.String(), b.Endpoint.Spec.Attachment.String())
-	})
-	return list
-}
-
-// count is the number of attachments that are held.
-func (h *heldSet) count() int {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return len(h.workers)
-}
-
-// counts has a number for each reason, zeros too.
-func (h *heldSet) counts() map[HoldReason]int {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	count := map[HoldReason]int{}
-	for _, reason := range holdReasons {
-		count[reason] = 0
-	}
-	for _, held := range h.workers {
-		count[held.Reason]++
-	}
-	return count
-}
-
-// holder lists what is held and ends it.
-type holder struct {
-	log     *slog.Logger
-	gate    *gate
-	held    *heldSet
-	deleter *deleter
-}
-
-// Held implements [Holder].
-func (h *holder) Held() []Held { return h.held.list() }
-
-// Accept implements [Holder].
-func (h *holder) Accept(ctx context.Context, a endpoint.Attachment) (sum DeleteResult) {
-	if err := h.gate.refusal(); err != nil {
-		return DeleteResult{Errors: []error{fmt.Errorf("accept what the restore holds: %w", err)}}
-	}
-	list := h.held.of(a)
-	if a != (endpoint.Attachment{}) && len(list) == 0 {
-		return DeleteResult{Errors: []error{fmt.Errorf("accept %s: %w", a, ErrNotHeld)}}
-	}
-	var mu sync.Mutex // guards sum
-	var group errgroup.Group
-	group.SetLimit(deletionsAtOnce)
-	for _, w := range list {
-		group.Go(func() error {
-			result := h.deleter.deleteWorker(ctx, w, endpoint.DeleteConfig{}, startWatch(endpoint.OperationDel))
-			mu.Lock()
-			defer mu.Unlock()
-			sum.add(result)
-			return nil
-		})
-	}
-	_ = group.Wait()
-	asked := "all"
-	if a != (endpoint.Attachment{}) {
-		asked = a.String()
-	}
-	h.log.Info("held attachments are accepted as gone", "asked", asked, "held", len(list), "removed", sum.Deleted,
-		"failed", len(sum.Errors), "left", h.held.count())
-	return sum
-}
 
 // accept is POST /v1/restore/accept.
 func (s routes) accept(w http.ResponseWriter, r *http.Request) error {

@@ -35,7 +35,7 @@ func (f *finding) Detach(_ context.Context, ep endpoint.Endpoint, _ endpoint.Del
 func withSteps(t *testing.T, dir string, steps ...endpoint.Step) *manager {
 	t.Helper()
 	m := unstarted(dir, &probe{})
-	m.creator.steps.list = steps
+	m.steps = steps
 	if err := m.Start(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -43,7 +43,7 @@ func withSteps(t *testing.T, dir string, steps ...endpoint.Step) *manager {
 	return m
 }
 
-// hostEnds are links of containers c1, c2 and so on, the first of which does not say whose it is.
+// hostEnds are links of containers c1, c2 and so on. The first link does not name its container.
 func hostEnds(n int) (links []endpoint.Endpoint) {
 	for i := range n {
 		a := endpoint.Attachment{ContainerID: fmt.Sprintf("c%d", i+1), IfName: "eth0"}
@@ -67,10 +67,10 @@ func TestHoldEndsForUnnamedLink(t *testing.T) {
 		dir := t.TempDir()
 		f := &finding{probe: &probe{}, links: hostEnds(5)}
 		m := withSteps(t, dir, f)
-		if held := m.Held(); len(held) != 5 || m.held.unnamedOf(a) == nil {
+		if held := m.Held(); len(held) != 5 || unnamedOf(m, a) == nil {
 			t.Fatalf("%s: held %+v", name, held)
 		}
-		if err := end(m); err != nil || len(m.Held()) != 4 || m.held.unnamedOf(a) != nil {
+		if err := end(m); err != nil || len(m.Held()) != 4 || unnamedOf(m, a) != nil {
 			t.Errorf("%s: error %v, held %+v", name, err, m.Held())
 		}
 		if len(f.detached) == 0 || f.detached[0].Host.Index != 10 {
@@ -90,12 +90,12 @@ func TestHoldLearnsIPAMPlugin(t *testing.T) {
 	}
 }
 
-// TestStartRemovesNothingUnseen: when the kernel's links cannot be listed, what a step would prune is not known.
+// TestStartRemovesNothingUnseen: when the kernel's links cannot be listed, no step may prune.
 func TestStartRemovesNothingUnseen(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) { // it tries for more than a second
 		m := unstarted(t.TempDir(), &probe{})
 		no := errors.New("the kernel said no")
-		m.creator.steps.list = endpoint.Steps{&finding{probe: &probe{}, findErr: no}}
+		m.steps = endpoint.Steps{&finding{probe: &probe{}, findErr: no}}
 		if err := m.Start(t.Context()); !errors.Is(err, no) {
 			t.Errorf("error %v, want the kernel's", err)
 		}
@@ -127,11 +127,11 @@ func TestHoldUnfinishedRecords(t *testing.T) {
 	}
 }
 
-// The kernel counts links from the beginning in each boot: what a record of another one calls its link is another's by now.
+// TestHoldOtherBoot: the kernel counts links from the beginning in each boot. The index in a record of another boot is of another link.
 func TestHoldOtherBoot(t *testing.T) {
 	dir := t.TempDir()
 	m := withSteps(t, dir, &finding{probe: &probe{}})
-	l := m.records.ledger
+	l := m.ledger
 	for i, link := range hostEnds(6) {
 		ep := endpoint.Endpoint{ID: link.ID, Spec: specOf(fmt.Sprintf("former%d:eth0", i)), Host: link.Host}
 		ep.Host.Name = ep.Spec.Attachment.HostEnd()
@@ -196,10 +196,16 @@ func TestHoldSurveyFails(t *testing.T) {
 			t.Fatal(err)
 		}
 		m = unstarted(dir, &row.step.probe)
-		m.creator.steps.list = endpoint.Steps{row.step}
+		m.steps = endpoint.Steps{row.step}
 		start(t, m)
 		if held := m.Held(); len(held) != row.held || len(m.table.List()) != all {
 			t.Errorf("%s: %d held of %d, want %d of %d", row.name, len(held), len(m.table.List()), row.held, all)
 		}
 	}
+}
+
+func unnamedOf(m *manager, a endpoint.Attachment) *managed {
+	m.registry.mu.Lock()
+	defer m.registry.mu.Unlock()
+	return m.registry.unnamedLocked(a, m.clock.boot())
 }

@@ -150,7 +150,7 @@ func (s routes) update(w http.ResponseWriter, r *http.Request) error {
 	return httpx.JSON(w, http.StatusOK, s.describe(ep))
 }
 
-// delete takes an attachment that nobody knows for a success, as a runtime may ask twice. Any other reference comes
+// delete answers success for an unknown attachment, as a runtime may ask twice. Any other reference comes
 // from a person or a program that has seen the endpoint, and deserves to hear that it is not there.
 func (s routes) delete(w http.ResponseWriter, r *http.Request) error {
 	ref, err := pathValue(r, parseRef)
@@ -203,7 +203,7 @@ func (s routes) deleteContainer(w http.ResponseWriter, r *http.Request) error {
 	return answerDeletion(w, s.Manager.DeleteContainer(r.Context(), body.ContainerID, endpoint.DeleteConfig{Began: time.Duration(body.Began)}))
 }
 
-// answerDeletion answers with a success only when what could not be done is on record: whoever hears it never asks again.
+// answerDeletion answers with a success only when the rest of the deletion is on record: its caller does not ask again.
 func answerDeletion(w http.ResponseWriter, result DeleteResult) error {
 	for _, err := range result.Errors {
 		if errors.Is(err, ErrStopped) || errors.Is(err, ErrPending) {
@@ -242,7 +242,7 @@ func pathValue[T any](r *http.Request, parse func(string) (T, error)) (T, error)
 	return parse(text)
 }
 
-// ToV1 is the endpoint as the API shows it, without what a [Describer] adds. What nobody knows of it is left empty.
+// ToV1 is the endpoint as the API shows it, without the part that a [Describer] adds. Unknown fields are left empty.
 func ToV1(ep endpoint.Endpoint) v1.Endpoint {
 	if ep.Spec.Attachment.IsUnnamed() {
 		ep.Spec.Attachment, ep.Container.Name = endpoint.Attachment{}, ""

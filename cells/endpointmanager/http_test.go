@@ -24,7 +24,7 @@ import (
 func call(t *testing.T, m *manager) func(method, path, body string) (int, string) {
 	router := chi.NewRouter()
 	kept := newTraces()
-	m.creator.listeners.observers = append(m.creator.listeners.observers, kept)
+	m.observers = append(m.observers, kept)
 	routes{Manager: m, Lookup: m.table, Traces: kept}.Mount(router)
 	return func(method, path, body string) (int, string) {
 		t.Helper()
@@ -258,7 +258,7 @@ func FuzzCreateBody(f *testing.F) {
 		if err != nil || spec.Validate() != nil {
 			return
 		}
-		// What is taken can be written to the ledger and read again.
+		// An accepted request can be written to the ledger and read again.
 		want := ledger.Record{Phase: ledger.Committed, Endpoint: endpoint.Endpoint{ID: 1, Spec: spec}}
 		value, err := json.Marshal(want)
 		if err != nil {

@@ -16,7 +16,7 @@ import (
 	"porin.dev/porin/cells/endpoint"
 )
 
-// TestHeldUnnamedShown: of a link that nobody knows the container of, answers, findings and the log have what is known,
+// TestHeldUnnamedShown: of a link whose container is not known, answers, findings and the log have what is known,
 // and no made up name.
 func TestHeldUnnamedShown(t *testing.T) {
 	links := append(hostEnds(1), endpoint.Endpoint{
@@ -27,8 +27,8 @@ func TestHeldUnnamedShown(t *testing.T) {
 	}
 	var log strings.Builder
 	m := unstarted(t.TempDir(), &probe{})
-	m.creator.steps.list = endpoint.Steps{&finding{probe: &probe{}, links: links}}
-	m.restorer.log = slog.New(slog.NewTextHandler(&log, nil))
+	m.steps = endpoint.Steps{&finding{probe: &probe{}, links: links}}
+	m.log = slog.New(slog.NewTextHandler(&log, nil))
 	start(t, m)
 	router := chi.NewRouter()
 	routes{Manager: m, Holder: m, Lookup: m.table, Traces: newTraces()}.Mount(router)
@@ -56,9 +56,8 @@ func TestRestoreAndAcceptLogged(t *testing.T) {
 	leaveOne(t, dir)
 	var log strings.Builder
 	m := unstarted(dir, &probe{})
-	m.creator.steps.list = endpoint.Steps{&finding{probe: &probe{}, links: hostEnds(7)[1:]}}
-	m.restorer.log = slog.New(slog.NewTextHandler(&log, nil))
-	m.holder.log = m.restorer.log
+	m.steps = endpoint.Steps{&finding{probe: &probe{}, links: hostEnds(7)[1:]}}
+	m.log = slog.New(slog.NewTextHandler(&log, nil))
 	start(t, m)
 	if result := m.Accept(t.Context(), endpoint.Attachment{ContainerID: "c2", IfName: "eth0"}); len(result.Errors) > 0 {
 		t.Fatal(result.Errors)

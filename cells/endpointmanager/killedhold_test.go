@@ -39,7 +39,7 @@ func (k killedLedger) write(write func() error) error {
 func killStart(t *testing.T, dir string, n int, steps ...endpoint.Step) {
 	t.Helper()
 	m := unstarted(dir, &probe{})
-	m.creator.steps.list = steps
+	m.steps = steps
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	open := m.open

@@ -17,7 +17,7 @@ import (
 )
 
 // TestDeleteEventAfterCreateEvent deletes the attachment again and again from the moment that its
-// worker can be seen.
+// endpoint is in the registry.
 func TestDeleteEventAfterCreateEvent(t *testing.T) {
 	p := &probe{}
 	m := started(t, t.TempDir(), p)
@@ -138,7 +138,7 @@ func TestDeleteNotRecordedOverHTTP(t *testing.T) {
 	}
 }
 
-func TestRetryEndsWithWorker(t *testing.T) {
+func TestRetryEndsWithManager(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := &probe{detach: func() error { return errors.New("the kernel said no") }}
 		m := started(t, t.TempDir(), p)
@@ -148,12 +148,12 @@ func TestRetryEndsWithWorker(t *testing.T) {
 		for range 3 {
 			m.Delete(t.Context(), specOf("c1:eth0").Attachment, endpoint.DeleteConfig{})
 		}
-		w, _ := workerOf(m, specOf("c1:eth0").Attachment)
+		e := m.registry.find(specOf("c1:eth0").Attachment)
 		if err := m.Stop(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		if w.failures != 3 || w.retry.Stop() {
-			t.Errorf("after %d failures a timer runs on", w.failures)
+		if e.removal.failures != 3 || e.removal.retry != nil {
+			t.Errorf("after %d failures a timer runs on", e.removal.failures)
 		}
 	})
 }
@@ -201,7 +201,7 @@ func TestCreateInvalid(t *testing.T) {
 	}
 }
 
-// sameAddress is a step that gives everybody one address.
+// sameAddress is a step that gives all endpoints the same address.
 type sameAddress struct{ *probe }
 
 func (sameAddress) Attach(_ context.Context, ep endpoint.Endpoint, _ *endpoint.Namespace) (endpoint.Endpoint, error) {
@@ -212,7 +212,7 @@ func (sameAddress) Attach(_ context.Context, ep endpoint.Endpoint, _ *endpoint.N
 func TestTableAddressOwner(t *testing.T) {
 	p := &probe{}
 	m := unstarted(t.TempDir(), p)
-	m.creator.steps.list = endpoint.Steps{sameAddress{p}}
+	m.steps = endpoint.Steps{sameAddress{p}}
 	if err := m.Start(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -234,13 +234,6 @@ func TestCreateBeforeStart(t *testing.T) {
 	if _, err := unstarted(t.TempDir(), &probe{}).Create(t.Context(), specOf("c1:eth0"), nil); !errors.Is(err, ErrStopped) {
 		t.Errorf("error %v, want ErrStopped", err)
 	}
-}
-
-func workerOf(m *manager, a endpoint.Attachment) (*worker, bool) {
-	m.registry.mu.Lock()
-	defer m.registry.mu.Unlock()
-	w, ok := m.registry.workers.byAttachment[a]
-	return w, ok
 }
 
 // TestCreatingWhileWaiting: its link is there and its endpoint is not, as long as what was before does not go.

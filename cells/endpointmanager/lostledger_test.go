@@ -16,7 +16,7 @@ import (
 	"porin.dev/porin/cells/supervisor"
 )
 
-// pruning is a step that has links in the kernel, and removes those that belong to nobody.
+// pruning is a step that has links in the kernel, and removes the links without an endpoint.
 type pruning struct{ *finding }
 
 func (p *pruning) Prune(_ context.Context, live []endpoint.Endpoint) (removed []string, err error) {
@@ -41,7 +41,7 @@ func TestLedgerLost(t *testing.T) {
 		t.Run(row.name, func(t *testing.T) {
 			var log strings.Builder
 			m := unstarted(t.TempDir(), &probe{})
-			m.ledgerFile.log = slog.New(slog.NewTextHandler(&log, nil))
+			m.log = slog.New(slog.NewTextHandler(&log, nil))
 			start(t, m)
 			told := func() (state supervisor.State, resource capacity.Resource, found []doctor.Finding) {
 				t.Helper()
@@ -80,8 +80,8 @@ func TestLedgerLost(t *testing.T) {
 	}
 }
 
-// TestHealthLedgerLostThenRestart: an agent whose ledger was removed is failing, and the one that a kubelet starts then
-// removes nothing.
+// TestHealthLedgerLostThenRestart: an agent whose ledger was removed is failing, and the next agent that a kubelet
+// starts removes nothing.
 func TestHealthLedgerLostThenRestart(t *testing.T) {
 	dir := t.TempDir()
 	m := withSteps(t, dir, &pruning{&finding{probe: &probe{}}})

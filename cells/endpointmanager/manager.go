@@ -5,38 +5,45 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
+	"math"
+	"slices"
+	"strings"
+	"sync"
 	"time"
 
 	"go.uber.org/fx"
+	"golang.org/x/sync/errgroup"
 
 	"porin.dev/porin/cells/endpoint"
 	"porin.dev/porin/cells/endpointmanager/admission"
 	"porin.dev/porin/cells/endpointmanager/ledger"
 	"porin.dev/porin/internal/boottime"
+	"porin.dev/porin/internal/fault"
 	"porin.dev/porin/internal/restored"
 	"porin.dev/porin/internal/task"
 )
 
 // Manager changes endpoints. All methods may be called concurrently; calls for one attachment take their turn.
 type Manager interface {
-	// Create brings up an endpoint and returns it when every step has succeeded, or undoes it all. It stops early
-	// when ctx ends, and returns when what it did is undone. namespace is the container's network namespace, or nil; Create
+	// Create brings up an endpoint and returns it when every step has succeeded, or undoes all steps. It stops early
+	// when ctx ends, and returns after the undo. namespace is the container's network namespace, or nil; Create
 	// closes it in any case.
-	// The same Spec again returns the endpoint that is there; another Spec for a living attachment replaces it, and one
-	// for the same interface of the same pod in a newer container supersedes the older container's. Metadata is not what
-	// makes it another Spec: it changes the endpoint that is there, as Update does.
-	// One that began before the deletion of its attachment is [ErrDeleted], one that began before the creation for a
-	// newer container of its pod [ErrSuperseded].
+	// The same Spec again returns the existing endpoint. Another Spec for a living attachment replaces it. A Spec
+	// for the same interface of the same pod in a newer container supersedes the older container's endpoint. Other Metadata
+	// do not make another Spec: they change the existing endpoint, as Update does.
+	// A call that began before the deletion of its attachment is [ErrDeleted]. A call that began before the creation for a
+	// newer container of its pod is [ErrSuperseded].
 	Create(ctx context.Context, spec endpoint.Spec, namespace *endpoint.Namespace) (endpoint.Endpoint, error)
 
-	// Delete takes down the endpoint of the attachment. One that is unknown is a success, and remembered. One that began
-	// after the deletion did is another life, and stays. A deletion goes on after ctx has ended.
+	// Delete takes down the endpoint of the attachment. The deletion of an unknown attachment is a success, and remembered. An
+	// endpoint that began after the deletion is another life, and stays. A deletion goes on after ctx has ended.
 	Delete(ctx context.Context, attachment endpoint.Attachment, cfg endpoint.DeleteConfig) DeleteResult
 
-	// DeleteContainer takes down every endpoint of the container, and skips the agent's own ones. None is a success.
+	// DeleteContainer takes down every endpoint of the container, and skips the agent's own endpoints. None is a success.
 	DeleteContainer(ctx context.Context, containerID string, cfg endpoint.DeleteConfig) DeleteResult
 
-	// Repair makes anew what the steps and the ledger lack of an endpoint that is ready: each step's Restore. Any other
+	// Repair restores missing parts of an endpoint that is ready, with each step's Restore, and writes its record. Any other
 	// endpoint is [ErrNotReady] or [ErrNotFound].
 	Repair(ctx context.Context, attachment endpoint.Attachment) error
 
@@ -44,11 +51,11 @@ type Manager interface {
 	// other endpoint is [ErrNotReady] or [ErrNotFound].
 	Update(ctx context.Context, attachment endpoint.Attachment, change endpoint.Metadata) (endpoint.Endpoint, error)
 
-	// Creating returns the attachments of the creations that are under way, also of those that wait for something of before
-	// to go and have no endpoint yet.
+	// Creating returns the attachments of the creations that are under way. A creation that waits for the end of an earlier
+	// endpoint has no endpoint yet.
 	Creating() []endpoint.Attachment
 
-	// Collect takes down what a network no longer has.
+	// Collect takes down the endpoints that a network no longer has.
 	Collect(ctx context.Context, request GC) GCResult
 }
 
@@ -72,7 +79,19 @@ type Service interface {
 	Restored() Report
 }
 
-// Params is what a manager is made of. Config, Log and Table are needed.
+// clock is CLOCK_BOOTTIME.
+type clock struct{ boot func() time.Duration }
+
+// startTime is the start time that a caller gives, or now when it gives none. A time in the future is now, or no later call could
+// follow it.
+func (c *clock) startTime(began time.Duration) time.Duration {
+	if now := c.boot(); began <= 0 || began > now {
+		return now
+	}
+	return began
+}
+
+// Params are the parts of a manager. Config, Log and Table are needed.
 type Params struct {
 	fx.In
 
@@ -89,68 +108,44 @@ type Params struct {
 func New(p Params) Service { return newUnmeasured(p) }
 
 func newUnmeasured(p Params) *manager {
-	return build(p, admission.NewQueues(p.Config.Parallel, func(admission.Lane, time.Duration) {}), newHeldSet(), restored.New())
+	return build(p, admission.NewQueues(p.Config.Parallel, func(admission.Lane, time.Duration) {}), restored.New())
 }
 
-// manager is the whole of its parts, each in a file of its own: the creator makes endpoints, the deleter takes them
-// down, the restorer brings them back at a start.
+// manager answers the calls. Each call finds its endpoint in the registry, posts a message to it, and waits for the answer.
 type manager struct {
-	*creator
-	*deleter
-	*repairer
-	*updater
-	*collector
-	*restorer
-	*holder
+	cfg         Config
+	log         *slog.Logger
+	clock       clock
+	here        func() (ledger.Origin, error)
+	table       *Table
+	registry    *registry
+	steps       endpoint.Steps
+	subscribers []endpoint.Subscriber // a subscriber may read the table: no lock is held
+	observers   []endpoint.Observer
+	podSources  []PodSource
+	queues      *admission.Queues
 
-	cfg             Config
-	log             *slog.Logger
-	table           *Table
-	gate            *gate
-	registry        *registry
-	records         *recorder
-	ledgerFile      *ledgerFile
-	held            *heldSet
+	open   func(path string) (ledger.Ledger, error)
+	ledger ledger.Ledger // nil until the manager starts
+	report Report        // of the start
+
+	// afterWait is called when a creation that waited for another endpoint goes on. A simulation decides with it which of
+	// several creations does so first.
+	afterWait func(endpoint.Spec)
+
+	barrier         *restored.Barrier // opens when the endpoints of the ledger are restored
+	expiry          *task.Task
 	deletionRecords *deletionRecords
-	open            func(path string) (ledger.Ledger, error)
-
-	barrier *restored.Barrier // opens when what the ledger has is restored
-	expiry  *task.Task
 }
 
-func build(p Params, queues *admission.Queues, held *heldSet, barrier *restored.Barrier) *manager {
-	gate := newGate()
-	registry := newRegistry(p.Table, p.Log, gate, p.Config.MaxEndpoints)
-	clock := clock{boottime.Now}
-	records := &recorder{clock: &clock, registry: registry}
-	steps := &stepRunner{list: p.Steps, table: p.Table, log: p.Log}
-	listeners := &listeners{p.Subscribers, p.Observers}
+func build(p Params, queues *admission.Queues, barrier *restored.Barrier) *manager {
 	m := &manager{
-		cfg: p.Config, log: p.Log, table: p.Table, gate: gate, registry: registry, records: records,
-		ledgerFile: &ledgerFile{log: p.Log, records: records}, held: held, barrier: barrier,
-		open: func(path string) (ledger.Ledger, error) { return ledger.Open(path) },
+		cfg: p.Config, log: p.Log, clock: clock{boottime.Now}, here: originHere, table: p.Table, registry: newRegistry(p.Config.MaxEndpoints),
+		steps: p.Steps, subscribers: p.Subscribers, observers: p.Observers, podSources: p.PodSources, queues: queues,
+		open:      func(path string) (ledger.Ledger, error) { return ledger.Open(path) },
+		afterWait: func(endpoint.Spec) {}, barrier: barrier,
 	}
-	m.deleter = &deleter{
-		log: p.Log, retryInterval: p.Config.RetryInterval, clock: &clock, gate: gate, registry: registry, records: records,
-		steps: steps, listeners: listeners, queues: queues, held: held,
-	}
-	m.updater = &updater{log: p.Log, registry: registry, records: records, steps: steps, listeners: listeners}
-	m.creator = &creator{
-		cfg: p.Config, log: p.Log, clock: &clock, registry: registry, creations: newCreations(), records: records, steps: steps,
-		listeners: listeners, queues: queues, deleter: m.deleter, updater: m.updater, sources: p.PodSources, afterWait: func(endpoint.Spec) {},
-	}
-	m.repairer = &repairer{log: p.Log, registry: registry, records: records, steps: steps, listeners: listeners}
-	m.holder = &holder{log: p.Log, gate: gate, held: held, deleter: m.deleter}
-	m.collector = &collector{share: p.Config.GCShare, clock: &clock, gate: gate, registry: registry, deleter: m.deleter}
-	m.deletionRecords = &deletionRecords{
-		path: p.Config.deletionsPath(), log: p.Log, clock: &clock, here: originHere, registry: registry, deleter: m.deleter,
-	}
-	m.deletionRecords.task = m.deletionRecords.newTask(p.Log)
-	reader := &ledgerReader{tombstoneTTL: p.Config.TombstoneTTL, clock: &clock, registry: registry, records: records, steps: steps}
-	m.restorer = &restorer{
-		log: p.Log, here: originHere, registry: registry, records: records, reader: reader,
-		steps: steps, listeners: listeners, held: held, deleter: m.deleter, deletionRecords: m.deletionRecords,
-	}
+	m.deletionRecords = newDeletionRecords(m)
 	m.expiry = task.Every(p.Log, task.Round{
 		Name: "endpointmanager-expire", Interval: max(p.Config.TombstoneTTL/10, time.Second), Later: true, Run: m.expire,
 	})
@@ -166,7 +161,7 @@ func (m *manager) Start(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	m.records.ledger = opened
+	m.ledger = opened
 	defer func() {
 		if err != nil { // perhaps because ctx has ended
 			ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), undoTimeout)
@@ -174,30 +169,35 @@ func (m *manager) Start(ctx context.Context) (err error) {
 			err = errors.Join(err, m.Stop(ctx))
 		}
 	}()
-	if err := m.restorer.restore(ctx); err != nil {
+	restorer := &restorer{m: m}
+	if err := restorer.restore(ctx); err != nil {
 		return err
 	}
-	m.gate.open()
-	m.barrier.Open()              // what is not restored is held
+	m.report = restorer.report
+	m.registry.open()
+	m.barrier.Open()              // an endpoint that is not restored is held
 	for _, t := range m.tasks() { // a supervisor that starts them, too, does nothing
 		t.Start(m.barrier.Done())
 	}
 	return nil
 }
 
+// Restored implements [Service].
+func (m *manager) Restored() Report { return m.report }
+
 func (m *manager) tasks() []*task.Task { return []*task.Task{m.expiry, m.deletionRecords.task} }
 
 // Stop implements [Service].
 func (m *manager) Stop(ctx context.Context) error {
 	m.registry.close()
-	if m.records.ledger == nil {
+	if m.ledger == nil {
 		return nil // it never started
 	}
 	stopped := task.StopAll(ctx, m.tasks()...)
 	closed := make(chan error, 1)
 	go func() {
-		m.registry.background.Wait()
-		closed <- m.records.ledger.Close()
+		m.registry.running.Wait()
+		closed <- m.ledger.Close()
 	}()
 	select {
 	case err := <-closed:
@@ -207,12 +207,289 @@ func (m *manager) Stop(ctx context.Context) error {
 	}
 }
 
-// expire forgets old tombstones.
+// expire removes old tombstones.
 func (m *manager) expire(context.Context) error {
-	before := m.records.clock.boot() - m.cfg.TombstoneTTL
+	before := m.clock.boot() - m.cfg.TombstoneTTL
 	m.registry.forget(before)
-	if err := m.records.expire(before); err != nil {
+	if err := m.ledger.Expire(before, math.MaxInt64); err != nil {
 		return fmt.Errorf("old tombstones stay: %w", err)
 	}
 	return nil
+}
+
+// Create implements [Manager]. The loop ends when no other endpoint is in the way: an older container of the pod, or an earlier
+// life of the attachment with another Spec.
+func (m *manager) Create(ctx context.Context, spec endpoint.Spec, namespace *endpoint.Namespace) (endpoint.Endpoint, error) {
+	if namespace != nil {
+		defer namespace.Close() // no part of the creation runs after Create
+		spec.NetNSCookie = namespace.Cookie()
+	}
+	if err := spec.Validate(); err != nil {
+		return endpoint.Endpoint{}, fmt.Errorf("create endpoint: %w", err)
+	}
+	spec.Began = m.clock.startTime(spec.Began)
+	spec, err := withMetadata(ctx, m.podSources, spec)
+	defer m.registry.beginCreation(spec.Attachment)()
+	first := &message{
+		verb: verbCreate, ctx: ctx, namespace: namespace, done: make(chan answer, 1),
+		watch: startWatchSince(endpoint.OperationAdd, m.clock.boot()-spec.Began),
+	}
+	for waited := false; err == nil; waited = true {
+		if waited {
+			m.afterWait(spec)
+		}
+		var e *managed
+		var inTheWay []*managed
+		mine := newManaged(m, spec)
+		e, inTheWay, err = m.registry.admit(mine, first)
+		switch {
+		case err != nil:
+		case len(inTheWay) > 0:
+			err = m.makeRoom(ctx, spec, inTheWay)
+		case e == mine:
+			a := <-first.done // it ends soon after ctx does
+			if a.err == nil {
+				return a.ep, nil
+			}
+			err = a.err
+		default:
+			switch a := e.ask(ctx, message{verb: verbRenew, spec: spec}); {
+			case a.retry:
+				m.afterWait(spec)
+				err = m.replace(ctx, spec, e)
+			case a.err != nil:
+				err = a.err
+			case !a.gone:
+				return a.ep, nil
+			}
+		}
+	}
+	return endpoint.Endpoint{}, fmt.Errorf("create endpoint %s: %w", spec.Attachment, err)
+}
+
+// Creating implements [Manager].
+func (m *manager) Creating() (list []endpoint.Attachment) {
+	m.registry.update(func() { list = slices.Collect(maps.Keys(m.registry.creating)) })
+	return list
+}
+
+// makeRoom takes down what is in the way of an ADD. A pod has one address, however often its sandbox is made and whether or not a
+// DEL of an older sandbox comes. The removal of an older container that fails is tried again: the pod does not wait for it, and
+// the subscribers hear of its end now, before they hear of the newer container. The held link of the attachment has to go.
+func (m *manager) makeRoom(ctx context.Context, spec endpoint.Spec, inTheWay []*managed) error {
+	config := endpoint.DeleteConfig{Began: spec.Began}
+	for _, e := range inTheWay {
+		if !e.attachment.IsUnnamed() {
+			m.log.Info("endpoint is superseded by a newer container of its pod", "container", e.attachment.ContainerID,
+				"ifname", e.attachment.IfName, "pod", spec.Pod.String(), "by", spec.Attachment.ContainerID)
+		}
+		result := m.removeOne(ctx, e, config, startWatch(endpoint.OperationDel))
+		err := errors.Join(result.Errors...)
+		switch {
+		case err != nil && e.attachment.IsUnnamed():
+			return fault.Wrap(fault.Unavailable, fmt.Errorf("take down the link it had before: %w", result.Errors[0]))
+		case errors.Is(err, ErrPending), errors.Is(err, ErrStopped):
+			return err
+		case err != nil:
+			m.log.Warn("superseded endpoint is not gone yet, its removal is tried again", "container", e.attachment.ContainerID, "error", err)
+			if a := e.ask(ctx, message{verb: verbAnnounce, config: config}); a.err != nil {
+				return a.err
+			}
+		}
+		m.registry.update(func() { e.superseded = true })
+	}
+	return nil
+}
+
+// replace takes down an earlier life of the attachment. It spares a life that has begun later than spec: the next look-up finds it.
+func (m *manager) replace(ctx context.Context, spec endpoint.Spec, e *managed) error {
+	result := m.removeOne(ctx, e, endpoint.DeleteConfig{Began: spec.Began}, startWatch(endpoint.OperationDel))
+	if len(result.Errors) > 0 {
+		return fault.Wrap(fault.Unavailable, fmt.Errorf("take down the endpoint it had before: %w", result.Errors[0]))
+	}
+	return nil
+}
+
+// DeleteResult counts the outcome of a deletion. The deletions in Errors stay on record and are tried again, except for
+// [ErrStopped] and [ErrPending]: after these the caller asks again.
+type DeleteResult struct {
+	Deleted int
+	Skipped int // endpoints that stay: they began after the deletion, or the agent made them for itself
+	Errors  []error
+	GivenUp []error // failed steps of endpoints that were deleted by force
+}
+
+func (r *DeleteResult) add(other DeleteResult) {
+	r.Deleted += other.Deleted
+	r.Skipped += other.Skipped
+	r.Errors = append(r.Errors, other.Errors...)
+	r.GivenUp = append(r.GivenUp, other.GivenUp...)
+}
+
+// Delete implements [Manager].
+func (m *manager) Delete(ctx context.Context, attachment endpoint.Attachment, cfg endpoint.DeleteConfig) DeleteResult {
+	if err := m.registry.refusal(); err != nil {
+		return DeleteResult{Errors: []error{fmt.Errorf("delete endpoint %s: %w", attachment, err)}}
+	}
+	cfg.Began = m.clock.startTime(cfg.Began)
+	return m.removeEndpoint(ctx, attachment, cfg, startWatchSince(endpoint.OperationDel, m.clock.boot()-cfg.Began))
+}
+
+// DeleteContainer implements [Manager].
+func (m *manager) DeleteContainer(ctx context.Context, containerID string, cfg endpoint.DeleteConfig) DeleteResult {
+	if err := m.registry.refusal(); err != nil {
+		return DeleteResult{Errors: []error{fmt.Errorf("delete the endpoints of container %.64s: %w", containerID, err)}}
+	}
+	cfg.Began = m.clock.startTime(cfg.Began)
+	return m.removeContainer(ctx, containerID, cfg)
+}
+
+// removeEndpoint makes it the goal of the attachment's endpoint to be gone, unless it is of a later life, and waits until it is
+// gone or ctx ends. It remembers the deletion, as an ADD that began before it may come late.
+func (m *manager) removeEndpoint(ctx context.Context, attachment endpoint.Attachment, cfg endpoint.DeleteConfig, watch *stopwatch) (result DeleteResult) {
+	var swept *managed
+	if cfg.Sweep {
+		swept = newSwept(m, attachment, cfg)
+	}
+	e, unnamed := m.registry.remember(attachment, cfg.Began, swept)
+	var unnamedErrors []error
+	if unnamed != nil {
+		unnamedErrors = m.removeOne(ctx, unnamed, cfg, startWatch(endpoint.OperationDel)).Errors
+	}
+	switch {
+	case e == nil:
+	case e == swept: // the agent had no endpoint, so none is deleted
+		result = m.removeOne(ctx, e, cfg, watch)
+		result.Deleted = 0
+	case m.registry.beganAt(e) > cfg.Began:
+		result.Skipped = 1
+	default:
+		result = m.removeOne(ctx, e, cfg, watch)
+	}
+	if isOnRecord := result.Deleted > 0 || len(result.Errors) > 0 || e != nil && e == swept; !isOnRecord {
+		result.Errors = append(result.Errors, m.noteDeletion(attachment, cfg.Began)...)
+	}
+	result.Errors = append(result.Errors, unnamedErrors...)
+	return result
+}
+
+// removeContainer takes down the present endpoints of the container, one after the other. It remembers the deletion of the
+// container, as the ADD of another interface may come late.
+func (m *manager) removeContainer(ctx context.Context, containerID string, cfg endpoint.DeleteConfig) (sum DeleteResult) {
+	for _, e := range m.registry.rememberContainer(containerID, cfg.Began) {
+		if e.isReserved() {
+			sum.Skipped++
+			continue
+		}
+		sum.add(m.removeEndpoint(ctx, e.attachment, cfg, startWatch(endpoint.OperationDel)))
+	}
+	sum.Errors = append(sum.Errors, m.noteDeletion(endpoint.Attachment{ContainerID: containerID}, cfg.Began)...)
+	return sum
+}
+
+// removeOne takes down this life of an attachment, in its turn.
+func (m *manager) removeOne(ctx context.Context, e *managed, cfg endpoint.DeleteConfig, watch *stopwatch) DeleteResult {
+	a := e.ask(ctx, message{verb: verbRemove, config: cfg, watch: watch})
+	switch {
+	case errors.Is(a.err, ErrStopped):
+		a.Errors = []error{fmt.Errorf("delete endpoint %s: %w", e.attachment, ErrStopped)}
+	case a.err != nil:
+		a.Errors = []error{fmt.Errorf("delete endpoint %s: %w: %w", e.attachment, ErrPending, a.err)}
+	}
+	return a.DeleteResult
+}
+
+// noteDeletion records a deletion that has no other record. A failure is no error while the agent serves: a full disk does not keep
+// a pod from going, and the deletion is known as long as this agent lives.
+func (m *manager) noteDeletion(a endpoint.Attachment, began time.Duration) []error {
+	err := m.ledger.NoteDeletion(ledger.DeletionNote{Attachment: a, Began: began, Boot: m.clock.boot()})
+	switch {
+	case err == nil:
+		return nil
+	case m.registry.refusal() != nil:
+		return []error{fmt.Errorf("delete endpoint %s: %w", a, ErrStopped)}
+	}
+	m.log.Warn("deletion is remembered until the agent ends, and not on record", "container", a.ContainerID, "ifname", a.IfName, "error", err)
+	return nil
+}
+
+// Update implements [Manager].
+func (m *manager) Update(ctx context.Context, attachment endpoint.Attachment, change endpoint.Metadata) (endpoint.Endpoint, error) {
+	text, err := change.Encode()
+	e := m.registry.find(attachment)
+	if err == nil && e == nil {
+		err = ErrNotFound
+	}
+	if err == nil {
+		spec := e.spec
+		spec.Metadata = text
+		err = spec.ValidateMetadata()
+	}
+	var a answer
+	if err == nil {
+		a, err = e.askReady(ctx, message{verb: verbUpdate, metadata: text})
+	}
+	if err != nil {
+		return endpoint.Endpoint{}, fmt.Errorf("update endpoint %s: %w", attachment, err)
+	}
+	return a.ep, nil
+}
+
+// Repair implements [Manager].
+func (m *manager) Repair(ctx context.Context, attachment endpoint.Attachment) error {
+	e, err := m.registry.find(attachment), ErrNotFound
+	if e != nil {
+		_, err = e.askReady(ctx, message{verb: verbRepair})
+	}
+	if err != nil {
+		return fmt.Errorf("repair endpoint %s: %w", attachment, err)
+	}
+	return nil
+}
+
+// Held implements [Holder].
+func (m *manager) Held() (list []Held) {
+	m.registry.update(func() {
+		for _, e := range m.registry.byAttachment {
+			if e.held != nil {
+				list = append(list, *e.held)
+			}
+		}
+	})
+	slices.SortFunc(list, func(a, b Held) int {
+		return strings.Compare(a.Endpoint.Spec.Attachment.String(), b.Endpoint.Spec.Attachment.String())
+	})
+	return list
+}
+
+// Accept implements [Holder].
+func (m *manager) Accept(ctx context.Context, a endpoint.Attachment) (sum DeleteResult) {
+	if err := m.registry.refusal(); err != nil {
+		return DeleteResult{Errors: []error{fmt.Errorf("accept what the restore holds: %w", err)}}
+	}
+	isAll := a == endpoint.Attachment{}
+	list := m.registry.list(func(e *managed) bool { return e.held != nil && (isAll || e.attachment == a) })
+	if !isAll && len(list) == 0 {
+		return DeleteResult{Errors: []error{fmt.Errorf("accept %s: %w", a, ErrNotHeld)}}
+	}
+	var mu sync.Mutex // guards sum
+	var group errgroup.Group
+	group.SetLimit(deletionsAtOnce)
+	for _, e := range list {
+		group.Go(func() error {
+			result := m.removeOne(ctx, e, endpoint.DeleteConfig{}, startWatch(endpoint.OperationDel))
+			mu.Lock()
+			defer mu.Unlock()
+			sum.add(result)
+			return nil
+		})
+	}
+	_ = group.Wait()
+	asked := "all"
+	if !isAll {
+		asked = a.String()
+	}
+	m.log.Info("held attachments are accepted as gone", "asked", asked, "held", len(list), "removed", sum.Deleted,
+		"failed", len(sum.Errors), "left", len(m.Held()))
+	return sum
 }

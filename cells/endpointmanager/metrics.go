@@ -17,14 +17,12 @@ type instruments struct {
 	duration *prometheus.HistogramVec
 	failures *prometheus.CounterVec
 
-	heldSet          *heldSet
-	held             *prometheus.Desc
 	admissions       *admission.Queues
 	waiting, running *prometheus.Desc
 	waits            waits
 }
 
-func newInstruments(table *Table, a *admission.Queues, h *heldSet, w waits) *instruments {
+func newInstruments(table *Table, a *admission.Queues, w waits) *instruments {
 	i := &instruments{
 		table:   table,
 		states:  prometheus.NewDesc("porin_endpoints", "Endpoints of this node by state.", []string{"state"}, nil),
@@ -38,8 +36,6 @@ func newInstruments(table *Table, a *admission.Queues, h *heldSet, w waits) *ins
 			Name: "porin_endpoint_phase_failures_total",
 			Help: "Phases of an ADD, DEL or restore that failed.",
 		}, []string{"operation", "phase"}),
-		heldSet:    h,
-		held:       prometheus.NewDesc("porin_held_endpoints", "Attachments that the agent's start could not explain, and keeps as they are.", []string{"reason"}, nil),
 		admissions: a,
 		waits:      w,
 		waiting:    prometheus.NewDesc("porin_admission_waiting", "Operations that wait for their turn.", []string{"lane"}, nil),
@@ -83,7 +79,6 @@ func (m *instruments) Observe(trace endpoint.Trace) {
 func (m *instruments) Describe(ch chan<- *prometheus.Desc) {
 	ch <- m.states
 	ch <- m.refused
-	ch <- m.held
 	ch <- m.waiting
 	ch <- m.running
 	m.waits.Describe(ch)
@@ -97,9 +92,6 @@ func (m *instruments) Collect(ch chan<- prometheus.Metric) {
 		ch <- prometheus.MustNewConstMetric(m.states, prometheus.GaugeValue, float64(n), string(state))
 	}
 	ch <- prometheus.MustNewConstMetric(m.refused, prometheus.CounterValue, float64(m.table.refused.Load()))
-	for reason, n := range m.heldSet.counts() {
-		ch <- prometheus.MustNewConstMetric(m.held, prometheus.GaugeValue, float64(n), string(reason))
-	}
 	waiting, running := m.admissions.Counts()
 	for l := range admission.Lanes {
 		ch <- prometheus.MustNewConstMetric(m.waiting, prometheus.GaugeValue, float64(waiting[l]), l.String())
@@ -108,4 +100,28 @@ func (m *instruments) Collect(ch chan<- prometheus.Metric) {
 	m.waits.Collect(ch)
 	m.duration.Collect(ch)
 	m.failures.Collect(ch)
+}
+
+// heldEndpoints counts the held endpoints. It is a collector of its own: the manager needs the instruments, and has what it counts.
+type heldEndpoints struct {
+	m    *manager
+	held *prometheus.Desc
+}
+
+func newHeldEndpoints(m *manager) *heldEndpoints {
+	return &heldEndpoints{m, prometheus.NewDesc("porin_held_endpoints", "Attachments that the agent's start could not explain, and keeps as they are.", []string{"reason"}, nil)}
+}
+
+// Describe implements prometheus.Collector.
+func (h *heldEndpoints) Describe(ch chan<- *prometheus.Desc) { ch <- h.held }
+
+// Collect implements prometheus.Collector.
+func (h *heldEndpoints) Collect(ch chan<- prometheus.Metric) {
+	count := map[HoldReason]int{}
+	for _, held := range h.m.Held() {
+		count[held.Reason]++
+	}
+	for _, reason := range holdReasons { // zeros too
+		ch <- prometheus.MustNewConstMetric(h.held, prometheus.GaugeValue, float64(count[reason]), string(reason))
+	}
 }

@@ -12,7 +12,7 @@ func TestObserverConformance(t *testing.T) {
 		"traces": func(*testing.T) endpoint.Observer { return newTraces() },
 		"metrics": func(*testing.T) endpoint.Observer {
 			waits := newWaits()
-			return newInstruments(NewTable(), newQueues(DefaultConfig(), waits), newHeldSet(), waits)
+			return newInstruments(NewTable(), newQueues(DefaultConfig(), waits), waits)
 		},
 	} {
 		t.Run(name, func(t *testing.T) { endpointtest.TestObserver(t, newObserver) })

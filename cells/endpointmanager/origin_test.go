@@ -89,7 +89,7 @@ func TestStartReadsLedgerWithoutOrigin(t *testing.T) {
 		t.Errorf("restored %+v", m.Restored())
 	}
 	here, err := originHere()
-	if got, ledgerErr := m.records.ledger.Origin(); err != nil || ledgerErr != nil || got != here {
+	if got, ledgerErr := m.ledger.Origin(); err != nil || ledgerErr != nil || got != here {
 		t.Errorf("the ledger is of %+v, %v, want %+v, %v", got, ledgerErr, here, err)
 	}
 }

@@ -1,11 +1,13 @@
 package endpointmanager
 
 import (
+	"context"
 	"errors"
+	"fmt"
 	"net/netip"
-	"slices"
 	"sync"
 	"testing"
+	"time"
 
 	"porin.dev/porin/cells/endpoint"
 )
@@ -41,37 +43,61 @@ func TestNumbersReuse(t *testing.T) {
 	}
 }
 
-func TestQueueOrderAndClose(t *testing.T) {
-	q := newQueue()
-	go q.run()
-	var got []int
-	for i := range 100 {
-		q.push(func() { got = append(got, i) })
+// TestMailboxOrderAndClose posts many messages at once to an endpoint, and closes its mailbox: each caller gets an answer, in
+// the order of the messages.
+func TestMailboxOrderAndClose(t *testing.T) {
+	m := started(t, t.TempDir(), &probe{})
+	if _, err := m.Create(t.Context(), specOf("c1:eth0"), nil); err != nil {
+		t.Fatal(err)
 	}
-	q.close()
-	if q.push(func() { t.Error("ran an event that came after close") }) {
-		t.Error("a closed queue took an event")
+	e := m.registry.find(specOf("c1:eth0").Attachment)
+	var messages []*message
+	for range 100 {
+		messages = append(messages, &message{verb: verbRepair, ctx: t.Context(), done: make(chan answer, 1)})
 	}
-	<-q.done
-	if len(got) != 100 || !slices.IsSorted(got) {
-		t.Errorf("ran %v", got)
+	for _, msg := range messages {
+		if !m.registry.post(e, msg) {
+			t.Fatal("the mailbox of a living endpoint is closed")
+		}
+	}
+	m.registry.close()
+	if a := e.ask(t.Context(), message{verb: verbRepair}); !errors.Is(a.err, ErrStopped) {
+		t.Errorf("a message after the end: %+v, want ErrStopped", a)
+	}
+	for i, msg := range messages {
+		select {
+		case a := <-msg.done:
+			if a.err != nil {
+				t.Errorf("message %d: %v", i, a.err)
+			}
+		default:
+			t.Fatalf("message %d has no answer, and the endpoint's goroutine has ended", i)
+		}
 	}
 }
 
-func TestQueueConcurrently(t *testing.T) {
-	q := newQueue()
-	go q.run()
-	var wg sync.WaitGroup
-	n := 0
-	for range 50 {
-		wg.Go(func() { q.push(func() { n++ }) })
+// TestStopWithFullMailboxes stops the manager while callers wait for each of its endpoints.
+func TestStopWithFullMailboxes(t *testing.T) {
+	const endpoints, callers = 20, 10
+	p := &probe{detach: func() error { return errors.New("the kernel said no") }}
+	m := started(t, t.TempDir(), p)
+	m.cfg.RetryInterval = time.Millisecond
+	var calls sync.WaitGroup
+	for i := range endpoints {
+		spec := specOf(fmt.Sprintf("c%d:eth0", i))
+		if _, err := m.Create(t.Context(), spec, nil); err != nil {
+			t.Fatal(err)
+		}
+		for range callers {
+			calls.Go(func() { m.Delete(context.Background(), spec.Attachment, endpoint.DeleteConfig{}) })
+			calls.Go(func() { _, _ = m.Create(context.Background(), spec, nil) })
+			calls.Go(func() { _ = m.Repair(context.Background(), spec.Attachment) })
+		}
 	}
-	wg.Wait()
-	q.close()
-	<-q.done
-	if n != 50 {
-		t.Errorf("%d of 50 events ran", n)
+	if err := m.Stop(t.Context()); err != nil {
+		t.Error(err)
 	}
+	calls.Wait()
 }
 
 func TestStateTransitions(t *testing.T) {

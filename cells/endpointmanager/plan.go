@@ -14,7 +14,7 @@ import (
 // few is how many unexplained attachments of a ledger that is not new a start removes as usual.
 const few = 4
 
-// isMost reports whether so many of those counted are no accident of single attachments.
+// isMost reports whether n of the counted attachments are too many to be single accidents.
 func isMost(n, counted int) bool { return n > few && 2*n > counted }
 
 // Why an endpoint is not brought back.
@@ -33,18 +33,18 @@ var halfDone = map[ledger.Phase]string{
 // recorded is an attachment of the ledger, as a start finds it.
 type recorded struct {
 	record  ledger.Record
-	former  bool  // it is of another boot: nothing of it is there, and no time in it counts
+	former  bool  // it is of another boot: its link is gone, and no time in it counts
 	deleted bool  // it is gone, or its deletion is under way: a deletion record names it
-	lost    error // what the kernel lacks of it for good
+	lost    error // the part that the kernel has lost for good
 }
 
 // inventory is all that a start knows when it decides.
 type inventory struct {
 	records   []recorded
-	links     []endpoint.Endpoint   // what the kernel has, also of records
+	links     []endpoint.Endpoint   // of the kernel, with and without a record
 	known     []endpoint.Attachment // of records and deletion records
-	buried    []ledger.Record       // what was deleted lately
-	surveyed  bool                  // each step could say what is lost
+	buried    []ledger.Record       // recent deletions
+	surveyed  bool                  // each step could list its lost endpoints
 	newLedger bool                  // nothing was ever written to it
 }
 
@@ -70,9 +70,9 @@ type decision struct {
 }
 
 // plan decides what a start makes of the records and of the links without a record, which it holds. The decisions are in the
-// order in which they are carried out: what is removed comes last, for the addresses of the others are taken by then.
+// order in which they are carried out. Removals come last, after the others have taken their addresses.
 //
-// What is known to go is decided first. Of the rest, an attachment is unexplained when its link is lost, or when its link
+// Attachments that have to go anyway are decided first. Of the rest, an attachment is unexplained when its link is lost, or when its link
 // has no record. One rule says whether these are held: the ledger is new, or more than half of it is lost, and more
 // than four.
 func plan(in inventory) (decisions []decision, links []endpoint.Endpoint) {
@@ -94,7 +94,7 @@ func plan(in inventory) (decisions []decision, links []endpoint.Endpoint) {
 	links = withoutRecord(in)
 	most := isMost(len(lost)+len(links), counted+len(links))
 	if !most && in.newLedger {
-		links = slices.DeleteFunc(links, isEntry) // a few map entries without a link are of nobody
+		links = slices.DeleteFunc(links, isEntry) // a few map entries without a link belong to no container
 	}
 	if !most && !in.newLedger {
 		links = nil
@@ -108,7 +108,7 @@ func plan(in inventory) (decisions []decision, links []endpoint.Endpoint) {
 	return decisions, links
 }
 
-// decideExplained decides about what needs no other attachment to be explained. What is left is to be brought back.
+// decideExplained decides about an attachment that its own record explains. The default is to adopt it.
 func decideExplained(r recorded, newest map[podInterface]time.Duration, surveyed bool) (d decision) {
 	place, inPod := podInterfaceOf(r.record.Endpoint.Spec)
 	newer, ok := newest[place]
@@ -148,7 +148,7 @@ func newestContainers(records []recorded) map[podInterface]time.Duration {
 	return newest
 }
 
-// configOfRecord is that of a deletion which an earlier agent began: perhaps before this life, whose undo was not whole.
+// configOfRecord returns the config for a deletion that an earlier agent began, perhaps before this life, whose undo failed.
 func configOfRecord(rec ledger.Record) endpoint.DeleteConfig {
 	cfg := rec.Config
 	if cfg.Began > 0 {
@@ -157,13 +157,13 @@ func configOfRecord(rec ledger.Record) endpoint.DeleteConfig {
 	return cfg
 }
 
-// configOfLoss is that of the removal of what cannot be brought back. An address that was never taken is not released. A
-// health endpoint is made again with its address, so that is not released: it would be in quarantine.
+// configOfLoss returns the config for the removal of an endpoint that cannot be brought back. An address that was never taken is
+// not released. A health endpoint is made again with its address: a released address would be in quarantine.
 func configOfLoss(ep endpoint.Endpoint, why error) endpoint.DeleteConfig {
 	return endpoint.DeleteConfig{NoIPRelease: ep.Spec.Kind == endpoint.KindHealth || errors.Is(why, ErrAddressNotTaken)}
 }
 
-// withoutRecord returns those of the links that belong to nothing on record: by their index, or by their name where the index
+// withoutRecord returns the links that belong to no record: by their index, or by their name where the index
 // of the record is not known. An agent that was killed may have left map entries of an endpoint before its link was on record.
 func withoutRecord(in inventory) (links []endpoint.Endpoint) {
 	indexes, names, numbers := map[int]bool{}, map[string]bool{}, map[uint16]bool{}

@@ -35,14 +35,14 @@ func inPod(began time.Duration) func(*recorded) {
 	return func(r *recorded) { r.record.Endpoint.Spec.Pod.UID, r.record.Endpoint.Spec.Began = "u1", began }
 }
 
-// TestPlan decides about one record, beside one that is whole.
+// TestPlan decides about one record, beside a whole one.
 func TestPlan(t *testing.T) {
 	newer := inPod(20)
 	for _, row := range []struct {
 		name     string
 		record   recorded
-		beside   func(*recorded) // what is with the whole one
-		blind    bool            // not every step could say what is lost
+		beside   func(*recorded) // changes the whole record
+		blind    bool            // not every step could list its lost endpoints
 		action   action
 		why      string
 		hold     HoldReason
@@ -108,7 +108,7 @@ func TestPlanHolds(t *testing.T) {
 		for n := range row.lost {
 			in.records = append(in.records, planned(n+100, ledger.Committed, isLost))
 		}
-		for n := range 3 { // what is explained does not count
+		for n := range 3 { // explained records do not count
 			in.records = append(in.records, planned(n+200, ledger.Intent, nil), planned(n+300, ledger.Held, held(NotOnRecord)))
 		}
 		for n := range row.links {

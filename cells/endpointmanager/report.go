@@ -7,14 +7,14 @@ import (
 	"porin.dev/porin/cells/endpoint"
 )
 
-// Report is what a start found in the ledger and made of it.
+// Report counts what a start made of the ledger.
 type Report struct {
 	Adopted  int // endpoints brought back as they were
 	Replaced int // endpoints brought back with restored parts
 	Undone   int // attachments that were half made, half deleted, deleted meanwhile, or could not be brought back
 	Duration time.Duration
 	Reasons  []ReportReason // of the endpoints that were replaced or undone, the first 100
-	Removed  []string       // what bore Porin's mark and belonged to nobody, the first 100
+	Removed  []string       // things with Porin's mark that belonged to no endpoint, the first 100
 }
 
 // maxReported bounds the lists of a Report: it is a part of each answer of GET /v1/status.

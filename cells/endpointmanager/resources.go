@@ -13,16 +13,18 @@ import (
 // endpoints, so that STATUS turns before an ADD fails.
 const leastFree = 512 << 10
 
-// resources are what the manager gives to an ADD. It is a capacity.Source.
+// resources are the resources that an ADD takes from the manager. It is a capacity.Source.
 type resources struct{ m *manager }
 
 func newResources(m *manager) resources { return resources{m} }
 
 // Resources implements capacity.Source.
 func (r resources) Resources() []capacity.Resource {
+	used, most := 0, int64(r.m.cfg.MaxEndpoints)
+	r.m.registry.update(func() { used = r.m.registry.numbers.count() })
 	return []capacity.Resource{
 		r.ledger(),
-		{Name: "endpoint-numbers", Used: int64(r.m.registry.ids.count()), Capacity: int64(r.m.registry.ids.max), Reserve: max(1, int64(r.m.registry.ids.max)/100)},
+		{Name: "endpoint-numbers", Used: int64(used), Capacity: most, Reserve: max(1, most/100)},
 		{Name: "deletion-records", Err: r.deletionRecords()},
 	}
 }
@@ -32,7 +34,7 @@ func (r resources) Resources() []capacity.Resource {
 func (r resources) ledger() capacity.Resource {
 	ledger := capacity.Resource{Name: "ledger", Err: r.writable(), Vital: true}
 	if ledger.Err == nil {
-		if lost := r.m.ledgerFile.check(); lost != nil {
+		if lost := checkLedger(r.m); lost != nil {
 			ledger.Err, ledger.Vital, ledger.Finding = lost, false, kindLedgerLost
 		}
 	}
@@ -41,7 +43,7 @@ func (r resources) ledger() capacity.Resource {
 
 // writable finds out whether the ledger can be written.
 func (r resources) writable() error {
-	if r.m.gate.isStopped() {
+	if r.m.registry.refusal() != nil {
 		return ErrStopped
 	}
 	var fs unix.Statfs_t
@@ -51,7 +53,7 @@ func (r resources) writable() error {
 	if err := checkRoom(r.m.cfg.StateDir, fs); err != nil {
 		return err
 	}
-	return r.m.records.ledger.Probe()
+	return r.m.ledger.Probe()
 }
 
 // checkRoom takes a file system without any blocks for one without a limit: a tmpfs of size=0 and a ramfs count none.

@@ -33,8 +33,7 @@ func TestStartFails(t *testing.T) {
 	}
 }
 
-// TestStartIgnoresRecordedState: the phase of a record says what becomes of it, and the state is that of another life
-// of the agent.
+// TestStartIgnoresRecordedState: the phase of a record says what becomes of it, and its state is of another life of the agent.
 func TestStartIgnoresRecordedState(t *testing.T) {
 	for _, state := range []endpoint.State{endpoint.Held, endpoint.Disconnected, "of a later version"} {
 		dir := t.TempDir()
@@ -100,7 +99,7 @@ func TestLedgerRoundTrip(t *testing.T) {
 	}
 }
 
-// TestLedgerLaterVersion: what it holds may be alive, and must not be taken for nothing.
+// TestLedgerLaterVersion: its records may be of living endpoints, and must not be ignored.
 func TestLedgerLaterVersion(t *testing.T) {
 	changes := map[string]func(*bbolt.Tx) error{
 		"another bucket": func(tx *bbolt.Tx) error { _, err := tx.CreateBucket([]byte("attachments-v2")); return err },
@@ -149,7 +148,7 @@ func TestRestoreUnannouncedEndpoint(t *testing.T) {
 	dir, no := t.TempDir(), errors.New("the kernel said no")
 	p := &probe{detach: func() error { return no }}
 	m := unstarted(dir, p)
-	m.creator.steps.list = endpoint.Steps{p, &probe{attach: func(context.Context) error { return no }}}
+	m.steps = endpoint.Steps{p, &probe{attach: func(context.Context) error { return no }}}
 	if err := m.Start(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -185,7 +184,7 @@ func TestDeletionRecordWhileRunning(t *testing.T) {
 	})
 }
 
-// TestRestartKeepsLabels, those of the creation and those that were changed later.
+// TestRestartKeepsLabels of the creation, and labels that were changed later.
 func TestRestartKeepsLabels(t *testing.T) {
 	dir, spec := t.TempDir(), specOf("c1:eth0")
 	spec.Metadata = `{"labels":{"app":"web"}}`

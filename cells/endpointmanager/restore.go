@@ -2,8 +2,9 @@ package endpointmanager
 
 import (
 	"context"
-	"log/slog"
+	"fmt"
 	"math"
+	"slices"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -14,119 +15,183 @@ import (
 )
 
 const (
-	// undoTimeAtStart bounds how long a start waits for what it takes down: nobody is answered before, and an IPAM
-	// plugin may hang. What is not down by then is tried again later.
+	// undoTimeAtStart bounds how long a start waits for removals: callers wait for the start, and an IPAM plugin may hang. A
+	// removal that takes longer goes on.
 	undoTimeAtStart = 10 * time.Second
 
-	// A living endpoint is not given up for a fault that may pass: the kernel short of memory, a list that changed while it
-	// was read.
+	// A fault that may pass does not end a living endpoint: the kernel is short of memory, a list changed while it was read.
 	restoreTries = 7                     // in more than a second
 	restoreWait  = 20 * time.Millisecond // after the first try; it doubles
 )
 
-// restorer makes of the ledger, at a start, what an earlier life of the agent had. Its reader reads the records, [plan] decides
-// about them; the restorer brings back what is whole, holds what cannot be explained, undoes the rest, and removes what
-// belongs to nobody.
+// restorer is one start. It loads the records of the ledger, lets [plan] decide, posts the decisions to the endpoints as
+// messages, and removes leftovers from the kernel.
 type restorer struct {
-	log             *slog.Logger
-	here            func() (ledger.Origin, error)
-	registry        *registry
-	reader          *ledgerReader
-	records         *recorder
-	steps           *stepRunner
-	listeners       *listeners
-	held            *heldSet
-	deleter         *deleter
-	deletionRecords *deletionRecords
-
-	newLedger bool // nothing was ever written to it
+	m         *manager
+	newLedger bool // it had no record and no tombstone
 	report    Report
 }
 
 // restoration is an endpoint of an earlier life of the agent on its way back.
 type restoration struct {
 	recorded
-	worker   *worker
+	endpoint *managed
 	decision decision
-	failed   error    // of the last try of a step's Restore; nil when it was brought back, or not tried
+	failure  error    // of the last adoption; nil when it succeeded or was not tried
 	replaced []string // by all tries
 }
 
-// Restored implements [Service].
-func (r *restorer) Restored() Report { return r.report }
-
-// restore has three phases: it checks each record against what was deleted meanwhile and against the kernel, brings back
-// what passed, holds what cannot be explained, undoes the rest, and removes leftovers. Then the ledger belongs to this namespace.
-// A ledger of another network namespace of this boot is [ErrOtherNamespace], and nothing is changed.
+// restore loads, does the deletion records, plans, drives the endpoints, and prunes. Then the ledger belongs to this namespace. A
+// ledger of another network namespace of this boot is [ErrOtherNamespace], and nothing is changed.
 func (r *restorer) restore(ctx context.Context) error {
-	here, err := r.here()
+	here, err := r.m.here()
 	if err != nil {
 		return err
 	}
-	origin, err := r.records.ledger.Origin()
+	origin, err := r.m.ledger.Origin()
 	if err != nil {
 		return err
 	}
-	if err := checkOrigin(origin, here, r.records.ledger.Path()); err != nil {
+	if err := checkOrigin(origin, here, r.m.ledger.Path()); err != nil {
 		return err
 	}
 	began, former := time.Now(), isFormer(origin, here)
-	list, isNew, err := r.reader.read(former)
+	list, isNew, err := r.load(former)
 	if err != nil {
 		return err
 	}
 	r.newLedger = isNew && origin == ledger.Origin{}
 	if former {
-		if err := r.records.ledger.Expire(math.MaxInt64, math.MaxInt64); err != nil { // whose times mean nothing here
+		if err := r.m.ledger.Expire(math.MaxInt64, math.MaxInt64); err != nil { // its times mean nothing in this boot
 			return err
 		}
 	}
 	undoCtx, cancel := context.WithTimeout(ctx, undoTimeAtStart)
 	defer cancel()
-	if list, err = r.check(ctx, undoCtx, list); err != nil {
+	r.m.deletionRecords.deleteOrWarn(ctx)
+	r.removeFormer(undoCtx, list)
+	if list, err = r.plan(ctx, list); err != nil {
 		return err
 	}
-	for _, one := range list {
-		if one.decision.superseded { // before anybody hears of the newer container: again, perhaps, for what was told may not be on record
-			one.worker.superseded.Store(true)
-			r.deleter.tellDeletedEarly(one.worker, one.decision.config)
-		}
-	}
-	for _, one := range list {
-		if err := r.bringBack(ctx, undoCtx, one); err != nil {
-			return err
-		}
-	}
-	if err := r.bringBackAgain(ctx, undoCtx, list); err != nil {
-		return err
-	}
-	if err := r.endFailed(ctx, undoCtx, list); err != nil {
+	if err := r.drive(ctx, undoCtx, list); err != nil {
 		return err
 	}
 	r.report.Duration = time.Since(began)
-	removed, err := r.steps.prune(ctx)
+	removed, err := prune(ctx, r.m.steps, r.m.table.List())
 	r.report.removed(removed)
 	if err != nil { // a leak is no reason to leave the node without an agent
-		r.log.Error("what belongs to nobody is left; doctor shows it", "error", err)
+		r.m.log.Error("leftovers stay; doctor shows them", "error", err)
 	}
-	if ctx.Err() == nil && origin != here {
-		err = r.records.ledger.SetOrigin(here)
-	} else {
-		err = ctx.Err()
+	if err := ctx.Err(); err != nil {
+		return err
 	}
-	if err == nil {
-		r.log.Info("endpoints restored", "adopted", r.report.Adopted, "replaced", r.report.Replaced, "undone", r.report.Undone,
-			"held", r.held.count(), "removed", len(removed), "duration", r.report.Duration)
+	if origin != here {
+		if err := r.m.ledger.SetOrigin(here); err != nil {
+			return err
+		}
 	}
-	return err
+	r.m.log.Info("endpoints restored", "adopted", r.report.Adopted, "replaced", r.report.Replaced, "undone", r.report.Undone,
+		"held", len(r.m.Held()), "removed", len(removed), "duration", r.report.Duration)
+	return nil
 }
 
-// check is the first phase: what is to go is not brought back first, and neither is what the kernel has lost. What is of another
-// boot goes before anything of this one is looked at. The list is in the order of the plan.
-func (r *restorer) check(ctx, undoCtx context.Context, list []*restoration) ([]*restoration, error) {
-	r.deletionRecords.deleteOrWarn(ctx)
-	r.undoFormer(undoCtx, list)
-	in, err := r.take(ctx, list)
+// load makes an endpoint of each record. Living endpoints come first: a half made endpoint must not find the address of a living
+// endpoint free. isNew means that nothing was ever written to the ledger. A former ledger is of another boot, and load does
+// not change it.
+func (r *restorer) load(former bool) (list []*restoration, isNew bool, err error) {
+	now := r.m.clock.boot()
+	if !former {
+		if err := r.m.ledger.Expire(now-r.m.cfg.TombstoneTTL, now); err != nil {
+			return nil, false, err
+		}
+		if isNew, err = r.loadDeletions(); err != nil {
+			return nil, false, err
+		}
+	}
+	records, err := r.m.ledger.Attachments()
+	if err != nil {
+		return nil, false, err
+	}
+	slices.SortStableFunc(records, func(a, b ledger.Record) int { return phaseOrder(a.Phase) - phaseOrder(b.Phase) })
+	r.m.registry.update(func() {
+		for _, rec := range records {
+			if !r.m.registry.numbers.reserve(rec.Endpoint.ID) {
+				err = ledger.Damaged(r.m.ledger.Path(), fmt.Errorf("endpoint %s: number %d: %w", rec.Endpoint.Spec.Attachment, rec.Endpoint.ID, ErrInUse))
+				return
+			}
+			one := &restoration{recorded: recorded{record: rec, former: former || rec.FromFuture(now)}}
+			if one.former {
+				one.record = rec.WithoutTimes()
+			}
+			list = append(list, r.addLocked(one))
+			r.m.registry.calls.rememberAdd(one.record.Endpoint.Spec)
+			r.m.registry.calls.rememberDelete(one.endpoint.attachment, one.record.Config.Began)
+		}
+	})
+	return list, isNew && len(records) == 0, err
+}
+
+func phaseOrder(p ledger.Phase) int {
+	switch p {
+	case ledger.Committed:
+		return 0
+	case ledger.Held:
+		return 1
+	}
+	return 2
+}
+
+// loadDeletions reads recent deletions, for the order of calls and for the steps. none means that there are none.
+func (r *restorer) loadDeletions() (none bool, err error) {
+	tombstones, err := r.m.ledger.Tombstones()
+	if err != nil {
+		return false, err
+	}
+	notes, err := r.m.ledger.DeletionNotes()
+	if err != nil {
+		return false, err
+	}
+	now, boot := time.Now(), r.m.clock.boot()
+	deletions := make([]endpoint.Deletion, len(tombstones))
+	r.m.registry.update(func() {
+		for i, rec := range tombstones {
+			r.m.registry.calls.rememberDelete(rec.Endpoint.Spec.Attachment, rec.Config.Began)
+			r.m.registry.calls.rememberAdd(rec.Endpoint.Spec)
+			deletions[i] = endpoint.Deletion{Endpoint: rec.Endpoint, Config: rec.Config, At: now.Add(rec.Boot - boot)}
+		}
+		for _, n := range notes {
+			r.m.registry.calls.rememberDelete(n.Attachment, n.Began)
+		}
+	})
+	_ = each(r.m.steps, func(s endpoint.Rememberer) error { s.Remember(deletions); return nil })
+	return len(tombstones)+len(notes) == 0, nil
+}
+
+// addLocked makes the endpoint of a record. It expects the lock of the registry.
+func (r *restorer) addLocked(one *restoration) *restoration {
+	rec := one.record
+	e := newManaged(r.m, rec.Endpoint.Spec)
+	reason := HoldReason(rec.Held)
+	isWhole := rec.Phase == ledger.Committed || reason == LinkLost || reason == RestoreFailed
+	e.ep, e.attached, e.told = rec.Endpoint, len(r.m.steps), isWhole || rec.Told
+	e.found, e.swept, e.phase = reason == NotOnRecord, rec.Config.Sweep, rec.Phase
+	if rec.Phase == ledger.Intent {
+		e.phase = ledger.Deleting // each start detaches it
+	}
+	if one.former { // the link with that index is another one in this boot
+		e.ep.Host.Index, e.ep.Container.Index = 0, 0
+	}
+	e.ep.State = ""
+	e.become(outside, endpoint.Restoring)
+	_ = r.m.registry.addLocked(e) // it has a number
+	one.endpoint = e
+	return one
+}
+
+// plan decides what becomes of the records and of the links without a record. The list is in the order of the decisions. All new
+// holds are written before the first effect.
+func (r *restorer) plan(ctx context.Context, list []*restoration) ([]*restoration, error) {
+	in, err := r.takeInventory(ctx, list)
 	if err != nil {
 		return nil, err
 	}
@@ -141,90 +206,93 @@ func (r *restorer) check(ctx, undoCtx context.Context, list []*restoration) ([]*
 		}
 	}
 	if lost := len(holds); lost+len(links) > 0 {
-		r.log.Error("attachments cannot be explained: they are held, neither brought back nor removed, until a DEL or porin restore accept",
+		r.m.log.Error("attachments cannot be explained: they are held, neither brought back nor removed, until a DEL or porin restore accept",
 			"new_ledger", r.newLedger, "records", len(list), "lost", lost, "links", len(links))
 	}
 	for _, ep := range links {
 		if one, err := r.addFound(ep); err != nil {
-			r.log.Error("link is not held, and pruned", "ifname", ep.Host.Name, "error", err)
+			r.m.log.Error("link is not held, and pruned", "ifname", ep.Host.Name, "error", err)
 		} else {
 			planned, holds = append(planned, one), append(holds, one)
 		}
 	}
-	r.putHolds(holds)
+	r.recordHolds(holds)
 	return planned, nil
 }
 
-// take takes stock: what the steps say is lost, and what they find.
-func (r *restorer) take(ctx context.Context, list []*restoration) (in inventory, err error) {
+// takeInventory asks the steps which endpoints are lost, and which links there are.
+func (r *restorer) takeInventory(ctx context.Context, list []*restoration) (in inventory, err error) {
+	r.m.registry.update(func() {
+		for _, one := range list {
+			one.deleted = one.endpoint.named || one.endpoint.isGone()
+		}
+		for a := range r.m.registry.byAttachment {
+			in.known = append(in.known, a)
+		}
+	})
 	var eps []endpoint.Endpoint
 	for _, one := range list {
-		one.deleted = one.worker.hasDeletionRecord.Load() || one.worker.isGone()
 		if !one.former && (one.record.Phase == ledger.Committed || one.record.Phase == ledger.Held && HoldReason(one.record.Held) != NotOnRecord) {
 			eps = append(eps, one.record.Endpoint)
 		}
 	}
-	lost, surveyed := r.steps.findLost(ctx, eps)
+	lost, surveyed := survey(ctx, r.m.steps, eps, r.m.log)
 	in.surveyed, in.newLedger = surveyed, r.newLedger
 	for _, one := range list {
-		one.lost = lost[one.worker.attachment]
+		one.lost = lost[one.endpoint.attachment]
 		in.records = append(in.records, one.recorded)
 	}
-	if in.links, err = r.steps.find(ctx); err != nil {
+	if in.links, err = find(ctx, r.m.steps); err != nil {
 		return in, err
 	}
-	for _, w := range r.registry.all() {
-		in.known = append(in.known, w.attachment)
-	}
-	if in.buried, err = r.records.ledger.Tombstones(); err != nil {
-		r.log.Warn("what was deleted lately is not known", "error", err)
+	if in.buried, err = r.m.ledger.Tombstones(); err != nil {
+		r.m.log.Warn("recent deletions are not known", "error", err)
 	}
 	return in, nil
 }
 
-// addFound makes a worker for an attachment of which only the link is known.
-func (r *restorer) addFound(ep endpoint.Endpoint) (*restoration, error) {
-	r.registry.mu.Lock()
-	defer r.registry.mu.Unlock()
-	if !r.registry.ids.reserve(ep.ID) {
-		id, err := r.registry.ids.allocate()
-		if err != nil {
-			return nil, err
+// addFound makes an endpoint of a link without a record.
+func (r *restorer) addFound(ep endpoint.Endpoint) (one *restoration, err error) {
+	r.m.registry.update(func() {
+		if !r.m.registry.numbers.reserve(ep.ID) {
+			if ep.ID, err = r.m.registry.numbers.allocate(); err != nil {
+				return
+			}
 		}
-		ep.ID = id
-	}
-	if r.registry.workers.byAttachment[ep.Spec.Attachment] != nil { // a record has it, with another link
-		ep.Spec.Attachment = endpoint.Unnamed(ep.Host.Name)
-	}
-	one := r.reader.launch(ledger.Record{Phase: ledger.Held, Held: string(NotOnRecord), Endpoint: ep})
-	one.decision = decision{action: planHold, hold: NotOnRecord}
-	return one, nil
+		if r.m.registry.byAttachment[ep.Spec.Attachment] != nil { // a record has it, with another link
+			ep.Spec.Attachment = endpoint.Unnamed(ep.Host.Name)
+		}
+		one = r.addLocked(&restoration{
+			recorded: recorded{record: ledger.Record{Phase: ledger.Held, Held: string(NotOnRecord), Endpoint: ep}},
+			decision: decision{action: planHold, hold: NotOnRecord},
+		})
+	})
+	return one, err
 }
 
-// putHolds writes down what is about to be held: all or none, for a start that is killed meanwhile decides on all of them
-// again. Nobody else has the workers yet.
-func (r *restorer) putHolds(holds []*restoration) {
+// recordHolds records all new holds or none: a start that is killed meanwhile decides on all of them again. The endpoints have
+// got no message yet.
+func (r *restorer) recordHolds(holds []*restoration) {
 	recs := make([]ledger.Record, len(holds))
 	for i, one := range holds {
-		recs[i] = r.records.recordOf(one.worker, ledger.Held, endpoint.DeleteConfig{})
+		recs[i] = one.endpoint.recordOf(ledger.Held, endpoint.DeleteConfig{})
 		recs[i].Held = string(one.decision.hold)
 	}
-	if err := r.records.ledger.PutAll(recs); err != nil {
-		r.log.Warn("holds are not on record: the next start decides anew", "error", err)
+	if err := r.m.ledger.PutAll(recs); err != nil {
+		r.m.log.Warn("holds are not on record: the next start decides again", "error", err)
 	}
 }
 
-// undoFormer takes down all that is of another boot, side by side: other IPAM plugins take their addresses back. What fails
-// stays on record, and is tried again.
-func (r *restorer) undoFormer(undoCtx context.Context, list []*restoration) {
+// removeFormer takes down the endpoints of another boot, side by side: other IPAM plugins take their addresses back. A failed
+// removal stays on record, and is tried again.
+func (r *restorer) removeFormer(undoCtx context.Context, list []*restoration) {
 	var group errgroup.Group
 	group.SetLimit(deletionsAtOnce)
 	for _, one := range list {
 		if one.former {
-			r.report.undone(one.worker.attachment, reasonFormer)
+			r.report.undone(one.endpoint.attachment, reasonFormer)
 			group.Go(func() error {
-				one.worker.queue.push(one.worker.forgetIndexes)
-				r.deleter.deleteWorker(undoCtx, one.worker, configOfRecord(one.record), startWatch(endpoint.OperationDel))
+				r.m.removeOne(undoCtx, one.endpoint, configOfRecord(one.record), startWatch(endpoint.OperationDel))
 				return nil
 			})
 		}
@@ -232,45 +300,80 @@ func (r *restorer) undoFormer(undoCtx context.Context, list []*restoration) {
 	_ = group.Wait()
 }
 
-// bringBack waits until one endpoint has become what was decided, the second phase: undoing it only until undoCtx ends. Its error
-// is the end of the start.
-func (r *restorer) bringBack(ctx, undoCtx context.Context, one *restoration) error {
-	w, d := one.worker, one.decision
-	if one.former {
-		return nil // undone
-	}
-	if d.action == planLeave { // however long that takes
-		r.report.undone(w.attachment, d.why)
-		return nil
-	}
-	queued := w.do(func() {
-		switch {
-		case w.ep.State != endpoint.Restoring: // its deletion was on record: it is gone, or will be
-			r.report.undone(w.attachment, reasonDeleted)
-		case d.action == planHold:
-			r.keep(w, d.hold, heldBecause(d.hold, one.record.Endpoint, one.lost))
-		case d.action == planRemove && one.lost != nil && d.why == one.lost.Error():
-			r.giveUp(undoCtx, w, one.lost)
-		case d.action == planRemove:
-			r.report.undone(w.attachment, d.why)
-			r.deleter.takeDown(undoCtx, w, d.config, startWatch(endpoint.OperationDel))
-		default:
-			one.failed = r.adopt(ctx, one)
+// drive carries out the decisions: each endpoint becomes whole, is held or is taken down. Its error ends the start.
+func (r *restorer) drive(ctx, undoCtx context.Context, list []*restoration) error {
+	for _, one := range list {
+		if one.decision.superseded { // its subscribers may not know: that they were told may not be on record
+			r.m.registry.update(func() { one.endpoint.superseded = true })
+			one.endpoint.ask(ctx, message{verb: verbAnnounce, config: one.decision.config})
 		}
-	})
-	if !queued {
-		r.report.undone(w.attachment, reasonDeleted)
 	}
-	return ctx.Err()
+	for _, one := range list {
+		r.carryOut(ctx, undoCtx, one)
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+	}
+	if err := r.adoptAgain(ctx, list); err != nil {
+		return err
+	}
+	return r.endFailed(ctx, undoCtx, list)
 }
 
-// bringBackAgain tries again the endpoints whose Restore has failed, all of them before the next wait: a fault of the node costs
-// a start the waiting of one endpoint.
-func (r *restorer) bringBackAgain(ctx, undoCtx context.Context, list []*restoration) error {
+// carryOut carries out one decision. It waits for a removal only until undoCtx ends.
+func (r *restorer) carryOut(ctx, undoCtx context.Context, one *restoration) {
+	switch d := one.decision; {
+	case one.former: // removeFormer has done it
+	case d.action == planLeave:
+		r.report.undone(one.endpoint.attachment, d.why)
+	case d.action == planHold:
+		r.hold(ctx, one, d.hold, heldBecause(d.hold, one.record.Endpoint, one.lost))
+	case d.action == planRemove && one.lost != nil && d.why == one.lost.Error():
+		r.giveUp(undoCtx, one, one.lost)
+	case d.action == planRemove:
+		r.report.undone(one.endpoint.attachment, d.why)
+		r.m.removeOne(undoCtx, one.endpoint, d.config, startWatch(endpoint.OperationDel))
+	default:
+		r.adopt(ctx, one)
+	}
+}
+
+func (r *restorer) adopt(ctx context.Context, one *restoration) {
+	a := one.endpoint.ask(ctx, message{verb: verbAdopt})
+	one.failure, one.replaced = a.err, append(one.replaced, a.replaced...)
+	switch {
+	case a.gone: // a deletion record has come meanwhile
+		r.report.undone(one.endpoint.attachment, reasonDeleted)
+	case a.err == nil:
+		r.report.adopted(one.endpoint.attachment, one.replaced)
+	}
+}
+
+func (r *restorer) hold(ctx context.Context, one *restoration, reason HoldReason, detail string) {
+	if a := one.endpoint.ask(ctx, message{verb: verbHold, reason: reason, detail: detail}); a.gone {
+		r.report.undone(one.endpoint.attachment, reasonDeleted)
+	}
+}
+
+// giveUp takes down an endpoint that cannot be brought back.
+func (r *restorer) giveUp(undoCtx context.Context, one *restoration, why error) {
+	ep := one.record.Endpoint
+	if ep.Spec.Kind == endpoint.KindHealth {
+		r.m.log.Info("health endpoint ended with its agent, taking it down", attrs(ep), "error", why)
+	} else {
+		r.m.log.Warn("endpoint cannot be brought back, taking it down", attrs(ep), "error", why)
+		r.report.undone(one.endpoint.attachment, why.Error())
+	}
+	r.m.removeOne(undoCtx, one.endpoint, configOfLoss(ep, why), startWatch(endpoint.OperationDel))
+}
+
+// adoptAgain tries failed adoptions again, all of them before the next wait: for a fault of the node, a start waits as long as for
+// one endpoint.
+func (r *restorer) adoptAgain(ctx context.Context, list []*restoration) error {
 	for try := range restoreTries - 1 {
 		var again []*restoration
 		for _, one := range list {
-			if one.failed != nil && !isFinal(one.failed) {
+			if one.failure != nil && !isFinal(one.failure) {
 				again = append(again, one)
 			}
 		}
@@ -283,16 +386,16 @@ func (r *restorer) bringBackAgain(ctx, undoCtx context.Context, list []*restorat
 			return ctx.Err()
 		}
 		for _, one := range again {
-			one.failed = nil
-			if err := r.bringBack(ctx, undoCtx, one); err != nil {
-				return err
+			r.adopt(ctx, one)
+			if ctx.Err() != nil {
+				return ctx.Err()
 			}
 		}
 	}
 	return nil
 }
 
-// isFinal reports whether the same try again must fail again.
+// isFinal reports whether the same try must fail again.
 func isFinal(err error) bool {
 	switch fault.KindOf(err) {
 	case fault.Invalid, fault.NotFound, fault.Conflict, fault.Deadline:
@@ -301,8 +404,8 @@ func isFinal(err error) bool {
 	return false
 }
 
-// endFailed takes down the endpoints whose Restore has failed. When these are most of those tried, it is not the endpoints that
-// are wrong: they are held.
+// endFailed takes down the endpoints that could not be adopted. When most adoptions failed, the node has a fault and not its
+// endpoints: they are held.
 func (r *restorer) endFailed(ctx, undoCtx context.Context, list []*restoration) error {
 	var failed []*restoration
 	tried := 0
@@ -310,77 +413,21 @@ func (r *restorer) endFailed(ctx, undoCtx context.Context, list []*restoration) 
 		if one.decision.action == planAdopt {
 			tried++
 		}
-		if one.failed != nil {
+		if one.failure != nil {
 			failed = append(failed, one)
 		}
 	}
 	tooMany := isMost(len(failed), tried)
 	if tooMany {
-		r.log.Error("most endpoints cannot be brought back: they are held, as they are, until the next start, a DEL or porin restore accept",
-			"failed", len(failed), "tried", tried, "error", failed[0].failed)
+		r.m.log.Error("most endpoints cannot be brought back: they are held, as they are, until the next start, a DEL or porin restore accept",
+			"failed", len(failed), "tried", tried, "error", failed[0].failure)
 	}
 	for _, one := range failed {
-		w := one.worker
-		w.do(func() {
-			switch {
-			case w.ep.State != endpoint.Restoring: // it is deleted already
-			case tooMany:
-				r.keep(w, RestoreFailed, one.failed.Error())
-			default:
-				r.giveUp(undoCtx, w, one.failed)
-			}
-		})
-	}
-	return ctx.Err()
-}
-
-// keep holds the endpoint as it is, and what it has from everybody else. What could not be explained is on record
-// already, all of it at once: a start that is killed between two records would decide on the rest alone. It runs in the
-// worker's queue.
-func (r *restorer) keep(w *worker, reason HoldReason, detail string) {
-	r.hold(w, reason, detail)
-	if reason == RestoreFailed {
-		if err := r.records.putHeld(w, reason); err != nil {
-			r.log.Warn("hold is not on record: the next start decides anew", attrs(w.ep), "error", err)
+		if tooMany {
+			r.hold(ctx, one, RestoreFailed, one.failure.Error())
+		} else {
+			r.giveUp(undoCtx, one, one.failure)
 		}
 	}
-	r.log.Warn("attachment is held", attrs(w.ep), "reason", reason, "detail", detail)
-}
-
-// hold holds the endpoint in memory. It runs in the worker's queue.
-func (r *restorer) hold(w *worker, reason HoldReason, detail string) {
-	r.steps.occupy(w.ep)
-	w.become(outside, endpoint.Held)
-	r.held.add(w, Held{Endpoint: w.ep, Reason: reason, Detail: detail})
-}
-
-// giveUp takes down an endpoint that cannot be brought back. It runs in the worker's queue.
-func (r *restorer) giveUp(ctx context.Context, w *worker, why error) {
-	if w.ep.Spec.Kind == endpoint.KindHealth {
-		r.log.Info("health endpoint ended with its agent, taking it down", attrs(w.ep), "error", why)
-	} else {
-		r.log.Warn("endpoint cannot be brought back, taking it down", attrs(w.ep), "error", why)
-		r.report.undone(w.attachment, why.Error())
-	}
-	r.deleter.takeDown(ctx, w, configOfLoss(w.ep, why), startWatch(endpoint.OperationDel))
-}
-
-// adopt runs every step's Restore in order, and returns why the endpoint cannot be brought back. It runs in the worker's queue.
-func (r *restorer) adopt(ctx context.Context, one *restoration) error {
-	w, watch := one.worker, startWatch(endpoint.OperationRestore)
-	w.become(builder, endpoint.Regenerating)
-	replaced, err := r.steps.restore(ctx, w, watch)
-	one.replaced = append(one.replaced, replaced...)
-	r.listeners.observe(watch.finish(w.ep, err))
-	if ctx.Err() != nil {
-		return nil // the start is given up: nothing is wrong with the endpoint
-	}
-	if err != nil {
-		w.become(builder, endpoint.Restoring)
-		return err
-	}
-	w.become(builder, endpoint.Ready)
-	r.report.adopted(w.attachment, one.replaced)
-	r.listeners.restored(w.ep)
-	return nil
+	return ctx.Err()
 }

@@ -38,7 +38,7 @@ type point struct {
 // process is something that can be killed: an agent or a plugin.
 type process struct {
 	name string
-	slow bool // its effects wait for those of all others, mostly: races want one that comes late
+	slow bool // its effects mostly wait for all other effects: races need a late process
 	dead bool // guarded by the scheduler's lock
 }
 
@@ -101,7 +101,7 @@ func (s *scheduler) release(i int) {
 	at.proceed <- err
 }
 
-// mayFail spares what nobody tries again: the removal of what belongs to nobody, and the plugin, which is killed instead.
+// mayFail spares effects that have no retry: the removal of leftovers, and the plugin, which is killed instead.
 func (p *point) mayFail() bool {
 	return strings.Contains(p.name, "kernel.") && !strings.Contains(p.name, "Prune") || strings.Contains(p.name, "ledger.")
 }
@@ -131,7 +131,7 @@ func (s *scheduler) note(format string, args ...any) {
 	s.log = append(s.log, fmt.Sprintf(format, args...))
 }
 
-// say is note for who has no lock.
+// say is note without the lock.
 func (s *scheduler) say(format string, args ...any) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

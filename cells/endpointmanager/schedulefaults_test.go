@@ -16,7 +16,7 @@ type simFault struct {
 	name       string
 	message    string // part of what the schedules report
 	beforeAdd  func(endpointmanager.Service)
-	arrivalDel bool // a DEL has the time of its arrival, and not that of its call
+	arrivalDel bool // a DEL has the time of its arrival, and not of its call
 	datapath   func(gatedStep) endpoint.Step
 	noForget   bool // the kernel keeps the policies of endpoints that a previous agent attached
 	liar       bool // the proxy says that it has layer 7 rules, and does not
@@ -59,7 +59,7 @@ func TestSchedulesFindFaults(t *testing.T) {
 	}
 }
 
-// silentStep hides the errors of Attach, unless nobody waits for them.
+// silentStep hides the errors of Attach, unless the caller has left.
 type silentStep struct{ gatedStep }
 
 func (s silentStep) Attach(ctx context.Context, ep endpoint.Endpoint, netns *endpoint.Namespace) (endpoint.Endpoint, error) {

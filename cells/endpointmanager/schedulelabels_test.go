@@ -48,7 +48,7 @@ func (r *simRuntime) changeLabels() {
 	}()
 }
 
-// readyEndpoint picks one of those that are ready.
+// readyEndpoint picks an endpoint that is ready.
 func (r *simRuntime) readyEndpoint() (agent *simAgent, ep endpoint.Endpoint, ok bool) {
 	if agent = r.serves(); agent == nil {
 		return nil, ep, false

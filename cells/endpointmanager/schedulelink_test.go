@@ -108,7 +108,7 @@ func hostEndOf(a endpoint.Attachment) string {
 	return v1.HostInterfaceName(a.ContainerID, a.IfName)
 }
 
-// newLink makes the host end for an attachment, in place of one that an earlier attempt left.
+// newLink makes the host end for an attachment, in place of a link that an earlier attempt left.
 func (n *simNode) newLink(a endpoint.Attachment, began time.Duration) (index int) {
 	n.removeLink(a, time.Duration(1<<63-1))
 	n.mu.Lock()

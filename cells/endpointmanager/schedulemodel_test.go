@@ -53,7 +53,7 @@ func (r *simRuntime) endedBy(born, o *simOp) life {
 			return none
 		}
 		return either
-	case o.verb == "ADD" && o.attachment == born.attachment: // one that failed may have made room for itself
+	case o.verb == "ADD" && o.attachment == born.attachment: // an ADD that failed may have made room for itself
 		return either
 	case o.verb == "GC" && !o.valid[born.attachment]:
 		return either // it may have been withheld
@@ -131,7 +131,7 @@ func (r *simRuntime) checkOne(a endpoint.Attachment, ready map[endpoint.Attachme
 	return nil
 }
 
-// forgotten reports whether a deletion of what nobody knew could not be written down, and the agent that knew of it is gone:
+// forgotten reports whether the deletion of an unknown attachment could not be written, and the agent that knew of it is gone:
 // a full disk is no reason to keep a pod from going.
 func (r *simRuntime) forgotten(o *simOp) bool {
 	unwritten := fmt.Sprintf(" ledger.note %s %d: %v", o.attachment, o.began, errInjected)

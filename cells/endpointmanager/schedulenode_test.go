@@ -109,7 +109,7 @@ func (n *simNode) run(a *simAgent) {
 	endpointmanager.Serving(a.service)
 }
 
-// crash kills the agent. What is left of it as a program ends with errors, and without an effect.
+// crash kills the agent. Its goroutines end with errors, and without an effect.
 func (n *simNode) crash() {
 	a := n.current()
 	n.mu.Lock()
@@ -122,7 +122,7 @@ func (n *simNode) crash() {
 		_ = a.service.Stop(context.Background())
 		_ = a.policies.Stop(context.Background())
 	}()
-	synctest.Wait() // what it had locked is free before another agent or plugin tries
+	synctest.Wait() // its locks are free before another agent or plugin tries
 }
 
 func (n *simNode) current() *simAgent {

@@ -67,7 +67,7 @@ func (n *simNode) tryAdd(o *simOp) (none endpoint.Endpoint, err error) {
 	return ep, nil
 }
 
-// create is the call and the agent's side of it: an answer that nobody takes is undone.
+// create is the call and the agent's side of it: an answer that the caller does not take is undone.
 func (n *simNode) create(o *simOp) (ep endpoint.Endpoint, err error) {
 	a := n.serves()
 	if a == nil {
@@ -129,7 +129,7 @@ func (n *simNode) tryDel(o *simOp) error {
 	return nil
 }
 
-// delete asks the agent. What it could not do at once is on record there, and a success.
+// delete asks the agent. Failed steps are on record there, and a success.
 func (n *simNode) delete(o *simOp) error {
 	a := n.serves()
 	if a == nil {

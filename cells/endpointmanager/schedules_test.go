@@ -54,7 +54,7 @@ func TestSchedules(t *testing.T) {
 	t.Log(tally.String())
 }
 
-// tally counts what happened in all schedules, so that nobody has to believe that they try anything.
+// tally counts what happened in all schedules, so that the output shows how much they try.
 type tally struct {
 	mu                                                                                       sync.Mutex // guards the fields below
 	schedules, effects, kills, failures, added, refused, served, prepared, changed, repaired int
@@ -345,7 +345,7 @@ func (r *simRuntime) running() (list []*simOp) {
 	return list
 }
 
-// idle reports whether no call is under way, in a plugin or in the agent for one that is gone.
+// idle reports whether no call is under way, in a plugin, or in the agent for a plugin that was killed.
 func (r *simRuntime) idle() bool {
 	for _, o := range r.ops {
 		if _, ended, _ := o.outcome(); !ended {

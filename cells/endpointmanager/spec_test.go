@@ -8,8 +8,8 @@ import (
 	"porin.dev/porin/internal/fault"
 )
 
-// TestCreatePoolOfStep for its life, over a restart, whatever the step would choose by then. What the
-// caller asked for stays what it was.
+// TestCreatePoolOfStep: an endpoint keeps its pool over a restart, whatever the step would choose then. The Spec stays as the
+// caller gave it.
 func TestCreatePoolOfStep(t *testing.T) {
 	dir, p, spec := t.TempDir(), &probe{pool: "red"}, specOf("c1:eth0")
 	m := started(t, dir, p)

@@ -27,7 +27,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// TestStories runs the scripts of testdata: what the manager does, told as a user would tell it.
+// TestStories runs the scripts of testdata: behaviour of the manager as a user sees it.
 func TestStories(t *testing.T) {
 	story.Run(t, newWorld, map[string]story.Command[*world]{
 		"start": (*world).start, "shutdown": (*world).stop, "crash": (*world).crash,
@@ -220,7 +220,7 @@ func (w *world) report(ts *testscript.TestScript, _ []string) error {
 	return nil
 }
 
-// lose takes an attachment away from a step, as if somebody had removed it behind the agent's back.
+// lose takes an attachment away from a step, as if another program had removed it.
 func (w *world) lose(ts *testscript.TestScript, args []string) error {
 	for _, s := range w.steps {
 		if s.Name() == args[0] {
@@ -230,7 +230,7 @@ func (w *world) lose(ts *testscript.TestScript, args []string) error {
 	return nil
 }
 
-// again makes a pod's sandbox anew so many times, without a DEL: again TIMES UID.
+// again makes another sandbox of a pod so many times, without a DEL: again TIMES UID.
 func (w *world) again(ts *testscript.TestScript, args []string) error {
 	times, _ := strconv.Atoi(args[0])
 	for i := range times {

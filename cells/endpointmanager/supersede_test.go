@@ -10,7 +10,7 @@ import (
 	"porin.dev/porin/internal/boottime"
 )
 
-// What the ledger holds of a pod's older container may lack that it was superseded: the disk was full, or the agent is the
+// The ledger may have an older container of a pod without the mark that it was superseded: the disk was full, or the agent is the
 // first that knows of it.
 func TestStartSupersedesOlderContainers(t *testing.T) {
 	for _, p := range []ledger.Phase{ledger.Committed, ledger.Deleting} {
@@ -23,7 +23,7 @@ func TestStartSupersedesOlderContainers(t *testing.T) {
 			if rec.Endpoint.Addresses = (endpoint.Addresses{}); container == "c1" {
 				rec.Phase = p
 			}
-			if err := m.records.ledger.Put(rec); err != nil {
+			if err := m.ledger.Put(rec); err != nil {
 				t.Fatal(err)
 			}
 		}

@@ -12,7 +12,7 @@ import (
 )
 
 // Table is the endpoints of the node in memory, with an index for each kind of [endpoint.Ref]. Only the manager of its package
-// writes it; everybody reads it, as a [Lookup].
+// writes it; all cells read it, as a [Lookup].
 type Table struct {
 	mu    sync.RWMutex // guards the fields below
 	byID  map[uint16]endpoint.Endpoint
@@ -169,7 +169,7 @@ const (
 	builder actor = "builder" // the endpoint's own regeneration
 )
 
-// transitions says which next states each actor may choose. What is not here is refused. Disconnected and Invalid are
+// transitions says which next states each actor may choose. All others are refused. Disconnected and Invalid are
 // terminal.
 var transitions = map[actor]map[endpoint.State][]endpoint.State{
 	outside: {

@@ -26,14 +26,14 @@ const (
 
 func (l Lane) String() string { return [...]string{"delete", "critical", "fair"}[l] }
 
-// ErrBusy is what a creation ends with whose caller could not wait for its turn. Nobody is refused earlier.
+// ErrBusy is what a creation ends with whose caller could not wait for its turn. No caller is refused earlier.
 var ErrBusy = fault.New(fault.Deadline, "its turn did not come in the caller's time")
 
-// Queue bounds what is done at the same time, and says who is next.
+// Queue bounds how many endpoints are worked on at the same time, and says which is next.
 //
 // Creations share limit places with the deletions, and get none while a deletion waits. Deletions have as many places of
-// their own, so that creations which hang in the kernel never hold one up. Among the namespaces of the fair lane turns go
-// round: one that starts a thousand pods waits for itself, not others for it.
+// their own, so that creations which hang in the kernel never hold up a deletion. Among the namespaces of the fair lane turns go
+// round: a namespace that starts a thousand pods waits for itself, not others for it.
 type Queue struct {
 	limit  int
 	waited func(Lane, time.Duration) // told of each wait that ended in an admission
@@ -46,7 +46,7 @@ type Queue struct {
 	turns    []string // the namespaces of fair, in the order of their turns
 }
 
-// Queues keeps apart what an IPAM plugin that hangs can hold up, and what not.
+// Queues keeps apart the endpoints that a hanging IPAM plugin can hold up, and all others.
 type Queues struct {
 	own       *Queue // of endpoints whose addresses Porin gives
 	delegated *Queue // of those with an IPAM plugin
@@ -64,7 +64,7 @@ func (a *Queues) Of(spec endpoint.Spec) *Queue {
 	return a.delegated
 }
 
-// Counts are those of both.
+// Counts are the sums of both queues.
 func (a *Queues) Counts() (waiting, running [Lanes]int) {
 	waiting, running = a.own.Counts()
 	moreWaiting, moreRunning := a.delegated.Counts()
@@ -75,7 +75,7 @@ func (a *Queues) Counts() (waiting, running [Lanes]int) {
 	return waiting, running
 }
 
-// ticket is one that waits. turn is closed when it has come.
+// ticket waits for its turn. turn is closed when it has come.
 type ticket struct {
 	lane      Lane
 	namespace string
@@ -119,7 +119,7 @@ func (a *Queue) admit() {
 	}
 }
 
-// next returns whose turn it is, or nil when nobody waits or there is no place.
+// next returns the ticket whose turn it is, or nil when none waits or there is no place.
 func (a *Queue) next() *ticket {
 	creations := a.running[Critical] + a.running[Fair]
 	switch {

@@ -59,7 +59,7 @@ func (c *calls) underWay() (list []endpoint.Attachment) {
 	return list
 }
 
-// recordAdd remembers an ADD, or refuses one that is late.
+// recordAdd remembers an ADD, or refuses a late ADD.
 func (c *calls) recordAdd(spec endpoint.Spec) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -156,7 +156,7 @@ func (m *Manager) renew(ctx context.Context, ep endpoint.Endpoint, spec endpoint
 	return ep, nil
 }
 
-// bringUp runs the steps, and undoes those that ran when one fails.
+// bringUp runs the steps. When one fails, it undoes all that ran.
 func (m *Manager) bringUp(ctx context.Context, spec endpoint.Spec, namespace *endpoint.Namespace) (endpoint.Endpoint, error) {
 	ep := endpoint.Endpoint{
 		ID: m.nextID(), Spec: spec, Metadata: spec.Metadata, State: endpoint.Regenerating, Created: time.Now().Round(0).UTC(),

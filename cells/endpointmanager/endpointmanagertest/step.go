@@ -25,7 +25,7 @@ type Step struct {
 	next     uint16
 	log      []string
 	unlinked map[endpoint.Attachment]bool
-	given    endpoint.Addresses // for everybody; none when each gets its own
+	given    endpoint.Addresses // for all endpoints; none when each gets its own
 }
 
 type failure struct {
@@ -33,7 +33,7 @@ type failure struct {
 	err   error
 }
 
-// NewStep returns a step that nobody is attached to.
+// NewStep returns a step without attachments.
 func NewStep(name string) *Step {
 	return &Step{
 		name:     name,
@@ -213,7 +213,7 @@ func (s *Step) Fail(method string, times int, err error) {
 	s.failures[method] = failure{times, err}
 }
 
-// Give makes the step called "ipam" give these addresses to everybody from now on, as one with a fault would.
+// Give makes the step called "ipam" give these addresses to all endpoints from now on, as a faulty step would.
 func (s *Step) Give(addresses endpoint.Addresses) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -249,7 +249,7 @@ func (s *Step) wait(ctx context.Context) error {
 	}
 }
 
-// Lose forgets that the attachment ("containerID:ifname") is attached, as if somebody else had taken it away.
+// Lose forgets that the attachment ("containerID:ifname") is attached, as if another program had removed it.
 func (s *Step) Lose(attachment string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -11,7 +11,7 @@ import (
 	"porin.dev/porin/internal/fault"
 )
 
-// ledgerKind is the ledger's file. An empty one in place of one that is damaged would make every living endpoint of the node
+// ledgerKind is the ledger's file. An empty file in place of a damaged file would make every living endpoint of the node
 // an orphan.
 var ledgerKind = boltfile.Kind{Name: "ledger", Fault: ledgerFault, Damaged: Damaged}
 

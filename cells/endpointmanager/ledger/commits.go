@@ -13,7 +13,7 @@ type commits struct {
 
 	mu      sync.Mutex // guards the fields below
 	waiting []*commit
-	busy    bool // somebody is writing, and will see to those who wait
+	busy    bool // a caller is writing, and will write the waiting commits, too
 }
 
 // commit is one change. One who waits is either told how it went, or to write for all who wait.

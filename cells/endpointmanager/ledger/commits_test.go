@@ -9,7 +9,7 @@ import (
 	"go.etcd.io/bbolt"
 )
 
-// TestCommitTogether holds the first write until others wait, one of which is to fail.
+// TestCommitTogether holds the first write until others wait. One of them fails.
 func TestCommitTogether(t *testing.T) {
 	no := errors.New("not this one")
 	for name, test := range map[string]struct{ others, fails, want int }{

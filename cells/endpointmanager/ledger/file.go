@@ -27,12 +27,12 @@ import (
 //	intent      written before the first step; after a crash every step is detached
 //	committed   written after the last step; after a crash every step is restored
 //	deleting    written before the first Detach; after a crash every step is detached
-//	held        written by a start that cannot explain it, or not bring it back; the next start decides anew
+//	held        written by a start that cannot explain it, or not bring it back; the next start decides again
 //
 // After the last Detach the record moves to the bucket of tombstones, where the key begins with the time, so that the
-// oldest are found and forgotten without reading the rest. It is the time of the boot clock, which nobody sets: a jump
-// of the wall clock neither shortens nor prolongs what is remembered. Deletions of what was never known are in a bucket
-// of their own, by attachment. One bucket says which boot and which network namespace all of it is of.
+// oldest are found and forgotten without reading the rest. It is the time of the boot clock, which no program sets: a jump
+// of the wall clock neither shortens nor prolongs how long tombstones last. Deletions of unknown attachments are in a bucket
+// of their own, by attachment. One bucket has the boot and the network namespace of all records.
 type File struct {
 	db      *bbolt.DB
 	path    string
@@ -316,7 +316,7 @@ func (l *File) update(change func(*bbolt.Tx) error) error {
 	return nil
 }
 
-// key is another text than that of the attachment when that is [endpoint.Unnamed].
+// key is not the text of the attachment when that is [endpoint.Unnamed].
 func (r Record) key() []byte {
 	a := r.Endpoint.Spec.Attachment
 	return []byte(a.ContainerID + ":" + a.IfName)

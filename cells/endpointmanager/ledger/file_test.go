@@ -193,7 +193,7 @@ func TestReadRecordUnderOtherKey(t *testing.T) {
 	}
 }
 
-// TestPutUnnamed: the key is that of agents before, whatever the text of the attachment is.
+// TestPutUnnamed: the key is the same as in earlier agents, whatever the text of the attachment is.
 func TestPutUnnamed(t *testing.T) {
 	l, _ := tempLedger(t)
 	rec := recordFor("link/48", Held, time.Unix(1000, 0))

@@ -1,5 +1,5 @@
-// Package ledger is the agent's record of endpoints on disk: what is being made, what is there, what is being deleted,
-// and what was deleted lately.
+// Package ledger is the agent's record of endpoints on disk: endpoints that are being made, are there, are being deleted, or were
+// deleted lately.
 package ledger
 
 import (
@@ -8,7 +8,7 @@ import (
 	"porin.dev/porin/cells/endpoint"
 )
 
-// Ledger is the node's crash-safe record of attachments. What a method has written when it returns nil outlives the
+// Ledger is the node's crash-safe record of attachments. The write of a method that returns nil outlives the
 // process.
 type Ledger interface {
 	// Put writes the record in place of what was there of the same attachment.
@@ -17,22 +17,22 @@ type Ledger interface {
 	PutAll(recs []Record) error
 	// PutTombstone moves the attachment to the tombstones, in one transaction.
 	PutTombstone(rec Record) error
-	// NoteDeletion remembers a deletion of something that the ledger has no record of: the one that began last.
+	// NoteDeletion remembers the deletion of an attachment without a record: the deletion that began last.
 	NoteDeletion(n DeletionNote) error
 	// Expire forgets the tombstones and notes written before oldest, and after newest: those are of another boot.
 	Expire(oldest, newest time.Duration) error
 	// Attachments returns the records, ordered by attachment.
 	Attachments() ([]Record, error)
-	// Tombstones returns those that are not expired, the oldest first.
+	// Tombstones returns the tombstones that are not expired, the oldest first.
 	Tombstones() ([]Record, error)
-	// DeletionNotes returns those that are not expired, ordered by attachment.
+	// DeletionNotes returns the notes that are not expired, ordered by attachment.
 	DeletionNotes() ([]DeletionNote, error)
-	// Origin returns what boot and namespace the ledger speaks of; the zero Origin when it does not say.
+	// Origin returns the boot and namespace of the ledger, or the zero Origin when it does not say.
 	Origin() (Origin, error)
 	SetOrigin(o Origin) error
-	// Probe writes something that nobody reads, and reports whether it could.
+	// Probe writes a value that is never read, and reports whether it could.
 	Probe() error
-	// Lost reports that what is written goes with this process: the file was removed ([ErrRemoved]), or another one has
+	// Lost reports that writes go with this process: the file was removed ([ErrRemoved]), or another file has
 	// its place.
 	Lost() error
 	Path() string
@@ -62,14 +62,14 @@ type Record struct {
 	Held     string                `json:",omitempty"` // of phase held
 }
 
-// DeletionNote is the deletion of an attachment of which nothing else is known, or of a whole container when it has no IfName.
+// DeletionNote is the deletion of an attachment that has no other record, or of a whole container when it has no IfName.
 type DeletionNote struct {
 	Attachment  endpoint.Attachment
 	Began, Boot time.Duration // when the deletion began, and when this was written
 }
 
-// Origin is the boot of the node and the network namespace that a ledger speaks of. The zero Origin is that of a ledger from
-// before origins were written.
+// Origin is the boot of the node and the network namespace that a ledger speaks of. A ledger from before origins were written has the
+// zero Origin.
 type Origin struct {
 	Boot  string // as internal/boottime.ID
 	NetNS uint64 // its cookie

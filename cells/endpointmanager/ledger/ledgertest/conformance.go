@@ -108,7 +108,7 @@ func testNotes(t *testing.T, l *reopened) {
 	container, other := endpoint.Attachment{ContainerID: "c1"}, endpoint.Attachment{ContainerID: "c2", IfName: "eth0"}
 	must(t, l.NoteDeletion(ledger.DeletionNote{Attachment: other, Began: 8, Boot: 9}))
 	must(t, l.NoteDeletion(ledger.DeletionNote{Attachment: container, Began: 4, Boot: 5}))
-	must(t, l.NoteDeletion(ledger.DeletionNote{Attachment: container, Began: 2, Boot: 6})) // an earlier one that came later
+	must(t, l.NoteDeletion(ledger.DeletionNote{Attachment: container, Began: 2, Boot: 6})) // began earlier, and came later
 	l.restart(t)
 	wants(t, "notes", l.DeletionNotes, ledger.DeletionNote{Attachment: container, Began: 4, Boot: 6}, ledger.DeletionNote{Attachment: other, Began: 8, Boot: 9})
 }

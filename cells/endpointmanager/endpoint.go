@@ -1,0 +1,271 @@
+package endpointmanager
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"time"
+
+	"porin.dev/porin/cells/endpoint"
+)
+
+// verb says what a message asks of an endpoint.
+type verb int
+
+const (
+	verbCreate   verb = iota // attach all steps: the first message of a new endpoint
+	verbAdopt                // restore what an earlier agent attached, at a start
+	verbHold                 // keep it as it is, at a start
+	verbRenew                // the same ADD came again
+	verbUpdate               // change the metadata
+	verbRepair               // restore missing parts
+	verbAnnounce             // tell the subscribers of the end before the removal has succeeded
+	verbRemove               // take it down
+)
+
+// message is one call for one endpoint. It is data, and does not change after it was posted.
+type message struct {
+	verb      verb
+	ctx       context.Context       // the caller's; a removal goes on after it
+	spec      endpoint.Spec         // of verbRenew
+	namespace *endpoint.Namespace   // of verbCreate
+	metadata  string                // of verbUpdate
+	reason    HoldReason            // of verbHold
+	detail    string                // of verbHold
+	config    endpoint.DeleteConfig // of verbAnnounce and verbRemove
+	watch     *stopwatch            // of verbCreate and verbRemove
+	done      chan answer           // has room for the answer
+}
+
+// answer is the outcome of a message.
+type answer struct {
+	DeleteResult                   // of verbRemove
+	ep           endpoint.Endpoint // of all verbs that bring up or change
+	replaced     []string          // by the steps' Restore
+	gone         bool              // the endpoint ended before the message was served
+	retry        bool              // the message no longer fits the endpoint, and changed nothing
+	err          error
+}
+
+// managed is one life of one attachment. Its goal is to be whole, until the first removal makes it to be gone. The goal never
+// turns back: the next life of the attachment is another managed.
+type managed struct {
+	attachment endpoint.Attachment
+	spec       endpoint.Spec      // of the first ADD
+	found      bool               // a start found its link, and no record
+	swept      bool               // a DEL of an unknown attachment made it, to detach all steps
+	life       context.Context    // ends with the first removal, and ends a creation
+	cancel     context.CancelFunc // of life
+	gone       chan struct{}      // closed when nothing is left but the number
+	ended      chan struct{}      // closed when the goroutine has ended and the number is free
+	wake       chan struct{}      // has a token while the mailbox may have changed
+
+	// The lock of the registry guards these fields. Only the goroutine writes those after superseded.
+	mailbox    []*message
+	closed     bool            // the mailbox takes no more messages
+	named      bool            // a deletion record asks for its end
+	superseded bool            // a newer container has its place in the pod
+	began      time.Duration   // when its latest ADD began, on CLOCK_BOOTTIME
+	held       *Held           // nil unless a start holds it
+	failed     *failedDeletion // nil unless the last try of the removal failed
+
+	// Only the goroutine uses these fields.
+	entry
+	attached int      // steps that have attached, or tried
+	removal  *removal // nil while the goal is to be whole
+}
+
+// removal is the goal of an endpoint that has to go.
+type removal struct {
+	config   endpoint.DeleteConfig // of the latest try
+	failures int
+	retry    *time.Timer // of the next try; nil without one
+}
+
+// failedDeletion is the outcome of the last try of a removal.
+type failedDeletion struct {
+	times  int
+	err    error
+	config endpoint.DeleteConfig
+}
+
+// newManaged returns an endpoint that is in no registry yet. It has no number and no goroutine.
+func newManaged(m *manager, spec endpoint.Spec) *managed {
+	life, cancel := context.WithCancel(context.Background())
+	e := &managed{
+		attachment: spec.Attachment, spec: spec, began: spec.Began, life: life, cancel: cancel,
+		gone: make(chan struct{}), ended: make(chan struct{}), wake: make(chan struct{}, 1),
+		entry: entry{m: m, ep: endpoint.Endpoint{Spec: spec, Metadata: spec.Metadata}},
+	}
+	e.ep.Spec.Metadata = ""
+	return e
+}
+
+// newSwept returns an endpoint for the deletion of an unknown attachment. A link may be left, or addresses of an IPAM plugin.
+func newSwept(m *manager, a endpoint.Attachment, config endpoint.DeleteConfig) *managed {
+	e := newManaged(m, endpoint.Spec{
+		Attachment: a, Network: config.Network, NetNS: config.NetNS, IPAM: config.IPAM,
+		ExternalIPAM: config.IPAM != (endpoint.IPAMPlugin{}), Began: config.Began,
+	})
+	e.attached, e.swept = len(m.steps), true
+	return e
+}
+
+// run serves the messages in their order, and the retries of a removal, until the endpoint is gone or the manager stops. A closed
+// mailbox is served to its end, so each caller gets an answer.
+func (e *managed) run() {
+	for msg := e.next(); msg != nil; msg = e.next() {
+		msg.done <- e.serve(msg)
+	}
+	if e.removal != nil {
+		e.removal.stopRetry()
+	}
+	e.m.registry.release(e)
+}
+
+// next returns the next message, or a retry that is due, or nil at the end.
+func (e *managed) next() *message {
+	for {
+		msg, closed := e.m.registry.take(e)
+		if msg != nil || closed {
+			return msg
+		}
+		var due <-chan time.Time
+		if e.removal != nil && e.removal.retry != nil {
+			due = e.removal.retry.C
+		}
+		select {
+		case <-e.wake:
+		case <-due:
+			return &message{
+				verb: verbRemove, ctx: context.Background(), config: e.removal.config,
+				watch: startWatch(endpoint.OperationDel), done: make(chan answer, 1),
+			}
+		}
+	}
+}
+
+// serve decides whether the message still applies, sets the goal, and lets reconcile reach it. The decision is made here and not
+// when the message was posted: a DEL is compared with the start time that an earlier renewal has left.
+func (e *managed) serve(msg *message) answer {
+	isReady := e.ep.State == endpoint.Ready
+	if e.isGone() {
+		return answer{gone: true}
+	}
+	switch msg.verb {
+	case verbRemove:
+		if isReady && msg.config.Began > 0 && e.ep.Spec.Began > msg.config.Began {
+			return answer{DeleteResult: DeleteResult{Skipped: 1}}
+		}
+		e.aim(msg.config)
+	case verbRenew:
+		if !isReady || !e.ep.Spec.SameRequest(msg.spec) {
+			return answer{retry: true}
+		}
+	case verbUpdate, verbRepair:
+		if err := msg.ctx.Err(); err != nil {
+			return answer{err: err}
+		}
+		if !isReady {
+			return answer{err: ErrNotReady}
+		}
+	case verbAdopt, verbHold:
+		if e.ep.State != endpoint.Restoring {
+			return answer{gone: true} // a deletion record ends it
+		}
+	}
+	return e.reconcile(msg)
+}
+
+// aim makes the end of the endpoint its goal. NoIPRelease stays once it is set: another endpoint may have the address.
+func (e *managed) aim(config endpoint.DeleteConfig) {
+	if !e.swept {
+		if e.found && !e.attachment.IsUnnamed() && config.IPAM != (endpoint.IPAMPlugin{}) {
+			// The DEL knows which IPAM plugin gave the addresses of a link without a record.
+			e.ep.Spec.IPAM, e.ep.Spec.NetNS, e.ep.Spec.ExternalIPAM = config.IPAM, config.NetNS, true
+		}
+		config.Sweep, config.Network, config.NetNS, config.IPAM = false, "", "", endpoint.IPAMPlugin{}
+	}
+	if e.removal == nil {
+		e.removal = &removal{}
+	}
+	config.NoIPRelease = config.NoIPRelease || e.removal.config.NoIPRelease
+	e.removal.config = config
+	e.removal.stopRetry()
+}
+
+func (r *removal) stopRetry() {
+	if r.retry != nil {
+		r.retry.Stop()
+		r.retry = nil
+	}
+}
+
+// ask posts a message and waits for its answer, or until ctx ends: a posted message is served in any case. The error is
+// [ErrStopped] when the manager stops.
+func (e *managed) ask(ctx context.Context, msg message) answer {
+	msg.ctx, msg.done = ctx, make(chan answer, 1)
+	if e.m.registry.post(e, &msg) {
+		select {
+		case a := <-msg.done:
+			return a
+		case <-ctx.Done():
+			return answer{err: ctx.Err()}
+		}
+	}
+	select {
+	case <-e.ended:
+	case <-ctx.Done():
+		if !e.isGone() {
+			return answer{err: ctx.Err()}
+		}
+	}
+	if e.isGone() {
+		return answer{gone: true}
+	}
+	return answer{err: ErrStopped}
+}
+
+// askReady asks an endpoint that has to be ready. An endpoint that ends is not.
+func (e *managed) askReady(ctx context.Context, msg message) (answer, error) {
+	a := e.ask(ctx, msg)
+	if a.gone || errors.Is(a.err, ErrStopped) {
+		a.err = ErrNotReady
+	}
+	return a, a.err
+}
+
+// isGone reports whether the endpoint was deleted, or was never made.
+func (e *managed) isGone() bool {
+	select {
+	case <-e.gone:
+		return true
+	default:
+		return false
+	}
+}
+
+// isReserved reports whether the agent made the endpoint for itself: it belongs to no container and no network of a runtime.
+func (e *managed) isReserved() bool { return e.spec.Kind != endpoint.KindPod }
+
+// closeLocked closes the mailbox.
+func (e *managed) closeLocked() {
+	e.closed = true
+	e.wakeLocked()
+}
+
+func (e *managed) wakeLocked() {
+	select {
+	case e.wake <- struct{}{}:
+	default:
+	}
+}
+
+// attrs are the log attributes of an endpoint.
+func attrs(ep endpoint.Endpoint) slog.Attr {
+	if ep.Spec.Attachment.IsUnnamed() {
+		return slog.Group("", "endpoint", ep.ID, "link", ep.Spec.Attachment.HostEnd())
+	}
+	return slog.Group("", "endpoint", ep.ID, "container", ep.Spec.Attachment.ContainerID,
+		"ifname", ep.Spec.Attachment.IfName, "pod", ep.Spec.Pod.String())
+}
