@@ -72,7 +72,7 @@ func claimingAdd(s *scene) operation {
 	o := agentAdd(s)
 	prepare := o.prepare
 	o.prepare = func() error {
-		err := errors.Join(prepare(), s.pools.empty(asked))
+		err := errors.Join(prepare(), s.pools.awaitRested(), s.pools.empty(asked))
 		s.guests[0].Args = [][2]string{{"PORIN_POOL", asked.Name}}
 		return err
 	}
