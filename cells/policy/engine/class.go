@@ -208,6 +208,3 @@ func (e *Engine) leaveKey(c *class) {
 		e.release(s)
 	}
 }
-
-// Classes returns how many classes there are, those with a fixed number included.
-func (e *Engine) Classes() int { return len(e.classes) }

@@ -2,7 +2,6 @@ package engine
 
 import (
 	"fmt"
-	"net/netip"
 
 	"porin.dev/porin/cells/policy/model"
 )
@@ -155,62 +154,4 @@ type Verdict struct {
 	Egress, Ingress Decision
 	// AuditEgress and AuditIngress are what the decisions would be if nothing was in audit; nil for the same.
 	AuditEgress, AuditIngress *Decision
-}
-
-// Evaluate decides about a connection between two addresses, as they are after translation. It evaluates the rules themselves,
-// not the rows of tables, and the policies of remote pods, too. A caller that knows that a connection from a node's address is forwarded
-// asks for its original source.
-func (e *Engine) Evaluate(from, to netip.Addr, protocol model.Protocol, port uint16) Verdict {
-	v := Verdict{From: e.End(from), To: e.End(to)}
-	v.Egress, v.AuditEgress = e.evaluate(from, to, model.Egress, protocol, port)
-	v.Ingress, v.AuditIngress = e.evaluate(to, from, model.Ingress, protocol, port)
-	v.Allowed = v.Egress.Allowed && v.Ingress.Allowed
-	return v
-}
-
-func (e *Engine) evaluate(subject, peer netip.Addr, d model.Direction, protocol model.Protocol, port uint16) (decision Decision, audit *Decision) {
-	_, ep := e.lookup(subject)
-	c, other := e.lookup(peer)
-	switch {
-	case ep == nil || !ep.subject():
-		return Decision{Allowed: true, Reason: ReasonNoSubject}, nil
-	case other == ep:
-		return Decision{Allowed: true, Reason: ReasonSelf}, nil
-	}
-	var inForce, proposed *table
-	if own := e.local[ep.Key]; own != nil {
-		inForce, proposed = own.tables[d], own.proposed[d]
-	} else {
-		inForce, proposed = e.build(ep, e.policiesOf(ep), d)
-	}
-	decision = e.decideFor(ep, inForce, c, protocol, port)
-	if !ep.Local && decision.Reason == ReasonNoPolicy { // policies may be given to that node alone
-		decision.Reason = ReasonOtherNode
-	}
-	if proposed != nil {
-		if would := e.decideFor(ep, proposed, c, protocol, port); !would.equal(decision) {
-			audit = &would
-		}
-	}
-	return decision, audit
-}
-
-// decideFor is a table's decision about an endpoint and a class.
-func (e *Engine) decideFor(ep *endpoint, t *table, c *class, protocol model.Protocol, port uint16) Decision {
-	if free := t.freeFor(e, c); ep.Local && free != nil {
-		return free.rows[0].Decision
-	}
-	ports := c.ports
-	if t.direction == model.Ingress {
-		ports = t.ports
-	}
-	switch {
-	case protocol.IsICMP():
-		port = protocol.EchoRequest() // a ping is what one asks about
-	case !protocol.HasPorts():
-		protocol = 0
-	}
-	decision := t.decide(t.matching(c), ports, protocol, port)
-	decision.Layer7 = e.layer7s.known(decision.Layer7)
-	return decision
 }

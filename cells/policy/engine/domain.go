@@ -1,8 +1,6 @@
 package engine
 
 import (
-	"iter"
-	"maps"
 	"net/netip"
 	"slices"
 
@@ -13,17 +11,6 @@ import (
 type DomainChange struct {
 	Rule        model.DNSRule
 	Add, Remove []netip.Addr
-}
-
-// Domains gives the rules for names that policies have, with the addresses that the engine was told of.
-func (e *Engine) Domains() iter.Seq2[model.DNSRule, []netip.Addr] {
-	return func(yield func(model.DNSRule, []netip.Addr) bool) {
-		for _, sel := range e.selectors {
-			if isDomain(sel.peer) && !yield(sel.peer.Domain, slices.SortedFunc(maps.Keys(sel.addresses), netip.Addr.Compare)) {
-				return
-			}
-		}
-	}
 }
 
 func isDomain(p model.Peer) bool { return p.Domain != model.DNSRule{} }
@@ -58,15 +45,4 @@ func (tx *transaction) changeDomain(sel *selector, add, remove []netip.Addr) {
 		p.begins = append(p.begins, sel)
 		tx.blocks = append(tx.blocks, single(addr))
 	}
-}
-
-// DomainsAt returns the rules that select an address by a name.
-func (e *Engine) DomainsAt(addr netip.Addr) (rules []model.DNSRule) {
-	c, _ := e.lookup(addr)
-	for _, sel := range c.key.blocks.selectors {
-		if isDomain(sel.peer) && sel.covers(c.key.kind) {
-			rules = append(rules, sel.peer.Domain)
-		}
-	}
-	return rules
 }

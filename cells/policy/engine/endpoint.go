@@ -35,35 +35,6 @@ func (ep *endpoint) model() model.Endpoint {
 // subject reports whether policies apply to the endpoint.
 func (ep *endpoint) subject() bool { return ep.Kind == model.Pod || ep.Kind == model.Init }
 
-// Endpoint returns the endpoint with that key, as it was set, but for labels that selectors for its kind do not look at.
-func (e *Engine) Endpoint(key string) (model.Endpoint, bool) {
-	if ep := e.endpoints[key]; ep != nil {
-		return ep.model(), true
-	}
-	return model.Endpoint{}, false
-}
-
-// Endpoints gives all endpoints, as [Engine.Endpoint] does.
-func (e *Engine) Endpoints() iter.Seq[model.Endpoint] {
-	return func(yield func(model.Endpoint) bool) {
-		for _, ep := range e.endpoints {
-			if !yield(ep.model()) {
-				return
-			}
-		}
-	}
-}
-
-// Selects reports whether the policy is for a local endpoint.
-func (e *Engine) Selects(id model.PolicyID) bool {
-	for _, own := range e.local {
-		if slices.ContainsFunc(own.policies, func(p *policy) bool { return p.ID == id }) {
-			return true
-		}
-	}
-	return false
-}
-
 func (tx *transaction) setEndpoint(set model.Endpoint) {
 	e := tx.e
 	ep, p := e.endpoints[set.Key], e.labelSetOf(set)

@@ -70,5 +70,39 @@ func New(config Config) *Engine {
 	return e
 }
 
-// AllowsHost reports whether this node reaches its own pods whatever policies say: see [Config].
-func (e *Engine) AllowsHost() bool { return !e.config.HostPolicy }
+// SetLayer7Key sets the secret for hashing rule sets to numbers. Without it an attacker could construct colliding sets. It is called
+// before the first policy.
+func (e *Engine) SetLayer7Key(key []byte) { e.layer7s.key = key }
+
+// ReleaseLayer7 forgets rules that no row has. Their numbers may then stand for others.
+func (e *Engine) ReleaseLayer7(list []*Layer7) {
+	for _, l := range list {
+		if e.KnowsLayer7(l) && l.tables == 0 {
+			delete(e.layer7s.byNumber, l.Number)
+			delete(e.layer7s.byContent, l.content)
+			e.size.addWork(-l.work())
+		}
+	}
+}
+
+// WithholdLayer7 has [Decision.Value] deny in the place of the rules that is reports, and of no others. It reports whether that is another answer than before for
+// rules that rows have.
+func (e *Engine) WithholdLayer7(is func(*Layer7) bool) (changed bool) {
+	for _, l := range e.layer7s.byNumber {
+		withheld := is(l)
+		changed = changed || withheld != l.withheld && l.tables > 0
+		l.withheld = withheld
+	}
+	return changed
+}
+
+// Renew returns an engine without policies and endpoints which knows the numbers of layer 7 rules. The one before is not to be used any more.
+func (e *Engine) Renew() *Engine {
+	renewed := New(e.config)
+	renewed.layer7s = e.layer7s
+	for _, l := range renewed.layer7s.byNumber {
+		l.tables = 0
+		renewed.size.addWork(l.work())
+	}
+	return renewed
+}

@@ -175,10 +175,6 @@ func (x *layer7s) known(l *Layer7) *Layer7 {
 	return l
 }
 
-// SetLayer7Key sets the secret for hashing rule sets to numbers. Without it an attacker could construct colliding sets. It is called
-// before the first policy.
-func (e *Engine) SetLayer7Key(key []byte) { e.layer7s.key = key }
-
 // number gives unknown rules the number of their hash, or the next free number.
 func (x *layer7s) number(l Layer7) *Layer7 {
 	hash := hmac.New(sha256.New, x.key)
@@ -210,16 +206,6 @@ func (t *table) intern(e *Engine, l *Layer7) *Layer7 {
 	return known
 }
 
-// Layer7 returns the layer 7 rules that rows have.
-func (e *Engine) Layer7() []*Layer7 {
-	return e.layer7s.list(func(l *Layer7) bool { return l.tables > 0 })
-}
-
-// UnusedLayer7 returns the rules that rows had. Their numbers stand for them until they are released.
-func (e *Engine) UnusedLayer7() []*Layer7 {
-	return e.layer7s.list(func(l *Layer7) bool { return l.tables == 0 })
-}
-
 // list has them in the order of their numbers.
 func (x *layer7s) list(is func(*Layer7) bool) (found []*Layer7) {
 	for _, l := range x.byNumber {
@@ -229,42 +215,6 @@ func (x *layer7s) list(is func(*Layer7) bool) (found []*Layer7) {
 	}
 	slices.SortFunc(found, func(x, y *Layer7) int { return cmp.Compare(x.Number, y.Number) })
 	return found
-}
-
-// KnowsLayer7 reports whether the number of the rules stands for them.
-func (e *Engine) KnowsLayer7(l *Layer7) bool { return e.layer7s.byNumber[l.Number] == l }
-
-// ReleaseLayer7 forgets rules that no row has. Their numbers may then stand for others.
-func (e *Engine) ReleaseLayer7(list []*Layer7) {
-	for _, l := range list {
-		if e.KnowsLayer7(l) && l.tables == 0 {
-			delete(e.layer7s.byNumber, l.Number)
-			delete(e.layer7s.byContent, l.content)
-			e.size.addWork(-l.work())
-		}
-	}
-}
-
-// WithholdLayer7 has [Decision.Value] deny in the place of the rules that is reports, and of no others. It reports whether that is another answer than before for
-// rules that rows have.
-func (e *Engine) WithholdLayer7(is func(*Layer7) bool) (changed bool) {
-	for _, l := range e.layer7s.byNumber {
-		withheld := is(l)
-		changed = changed || withheld != l.withheld && l.tables > 0
-		l.withheld = withheld
-	}
-	return changed
-}
-
-// Renew returns an engine without policies and endpoints which knows the numbers of layer 7 rules. The one before is not to be used any more.
-func (e *Engine) Renew() *Engine {
-	renewed := New(e.config)
-	renewed.layer7s = e.layer7s
-	for _, l := range renewed.layer7s.byNumber {
-		l.tables = 0
-		renewed.size.addWork(l.work())
-	}
-	return renewed
 }
 
 // noteConflict notes the rules whose layer 7 rules are for several protocols.

@@ -12,21 +12,6 @@ import (
 // Table is a view of the rows of an endpoint in one direction. It is valid until the next [Engine.Apply].
 type Table struct{ t *table }
 
-// Table returns the rows for a local endpoint.
-func (e *Engine) Table(endpoint string, d model.Direction) (Table, bool) {
-	ep := e.local[endpoint]
-	if ep == nil {
-		return Table{}, false
-	}
-	return Table{ep.tables[d]}, true
-}
-
-// InAudit reports whether a local endpoint would be restricted otherwise if nothing was in audit.
-func (e *Engine) InAudit(endpoint string) bool {
-	ep := e.local[endpoint]
-	return ep != nil && ep.proposed != [2]*table{}
-}
-
 // ID is shared by endpoints with the same policies.
 func (t Table) ID() TableID { return t.t.id }
 

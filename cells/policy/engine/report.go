@@ -2,7 +2,6 @@ package engine
 
 import (
 	"fmt"
-	"maps"
 	"slices"
 
 	"porin.dev/porin/cells/policy/model"
@@ -12,36 +11,6 @@ import (
 type Report struct {
 	Policies []model.PolicyID
 	Text     string
-}
-
-// Reports returns all reports, in the order of evaluation.
-func (e *Engine) Reports() []Report {
-	var reports []Report
-	conflicts := map[*Rule]struct{}{}
-	for _, t := range e.tables {
-		maps.Copy(conflicts, t.conflicts)
-	}
-	policies := slices.SortedFunc(maps.Values(e.policies), before)
-	for len(policies) > 0 {
-		first := policies[0]
-		n := slices.IndexFunc(policies, func(p *policy) bool { return p.Tier != first.Tier || p.Priority != first.Priority })
-		if n < 0 {
-			n = len(policies)
-		}
-		if n > 1 && first.Tier != model.TierNetworkPolicy {
-			r := Report{Text: fmt.Sprintf("equal priority %d in tier %s: evaluated in the order of kind and name", first.Priority, first.Tier)}
-			for _, p := range policies[:n] {
-				r.Policies = append(r.Policies, p.ID)
-			}
-			reports = append(reports, r)
-		}
-		for _, p := range policies[:n] {
-			reports = append(reports, e.domainReports(p)...)
-			reports = append(reports, conflictReports(p, conflicts)...)
-		}
-		policies = policies[n:]
-	}
-	return reports
 }
 
 // domainReports returns a report for each rule with names of a policy whose pods' DNS answers no proxy reads.

@@ -23,9 +23,6 @@ func (s *size) addWork(n int) {
 	s.exceeded = s.exceeded || s.work > maxWork
 }
 
-// Exceeded reports whether an update was too large to be compiled. From then on rows are not to be used, and decisions may be wrong: another engine is needed.
-func (e *Engine) Exceeded() bool { return e.size.exceeded }
-
 // rowWork is what a row takes: memory counts, too.
 const rowWork = 64
 
