@@ -1,7 +1,6 @@
 package engine
 
 import (
-	"net/netip"
 	"slices"
 
 	"porin.dev/porin/cells/policy/model"
@@ -29,97 +28,48 @@ type classKey struct {
 // uses returns the selectors that the class matches.
 func (k classKey) uses() []*selector { return slices.Concat(k.labels.selectors, k.blocks.selectors) }
 
-// member is an address of an endpoint, or a range of addresses without endpoints. There may be a million, so it is small.
-type member struct {
-	owner *endpoint // nil for a range
-	class *class
+// classes are all classes.
+type classes struct {
+	byKey     map[classKey]*class
+	byKind    [model.Pod]map[*class]struct{} // of each kind but pods
+	withPorts map[*class]struct{}            // with named ports
+	last      ClassID
+	selectors *selectors
+	names     *portNames
 }
 
-// idOf returns the class's number, or 0 for nil.
-func idOf(c *class) ClassID {
-	if c == nil {
-		return 0
+func newClasses(selectors *selectors, names *portNames) *classes {
+	x := &classes{byKey: map[classKey]*class{}, withPorts: map[*class]struct{}{}, last: FixedClass(model.Pod), selectors: selectors, names: names}
+	for kind := model.World; kind < model.Pod; kind++ {
+		x.byKind[kind] = map[*class]struct{}{}
+		c := &class{id: FixedClass(kind), members: 1} // itself, so that it stays
+		x.enter(c, classKey{kind: kind, labels: selectors.none, blocks: selectors.none}, nil)
 	}
-	return c.id
+	return x
 }
 
-// place is where a member is: the table of addresses, or the table of ranges.
-type place struct {
-	cidr    netip.Prefix
-	isRange bool
+func (x *classes) fixed(kind model.EndpointKind) *class {
+	return x.byKey[classKey{kind: kind, labels: x.selectors.none, blocks: x.selectors.none}]
 }
 
-func (e *Engine) memberAt(p place) (m member, ok bool) {
-	if !p.isRange {
-		return e.addresses.Get(p.cidr)
-	}
-	r, ok := e.prefixes.Get(p.cidr)
-	if !ok {
-		return m, false
-	}
-	return r.member, true
-}
-
-func (e *Engine) setMember(p place, m member) {
-	if !p.isRange {
-		e.addresses.Insert(p.cidr, m)
-	} else if r, ok := e.prefixes.Get(p.cidr); ok {
-		r.member = m
-	}
-}
-
-func (e *Engine) keyOf(p place, m member) classKey {
-	if p.isRange {
-		r, _ := e.prefixes.Get(p.cidr)
-		return classKey{kind: e.kindAt(p.cidr), labels: e.noSelectors, blocks: r.blocks}
-	}
-	return classKey{kind: m.owner.Kind, labels: m.owner.selectors, blocks: e.blocksAt(p.cidr.Addr()), ports: m.owner.askedPorts}
-}
-
-// classChange is what becomes of a class in an update.
-type classChange struct {
-	old  classKey
-	made bool
-}
-
-// dirty marks the member there for another look, if it is still there then.
-func (tx *transaction) dirty(p place) {
-	if _, again := tx.dirtyPlaces[p]; !again {
-		tx.dirtyPlaces[p] = struct{}{}
-		tx.places = append(tx.places, p)
-	}
-}
-
-// quit takes a member out of its class, and notes that. The caller gives it another one, or has removed it.
-func (tx *transaction) quit(p place, m member) {
-	tx.moved(p, m)
-	if c := m.class; c != nil {
-		c.members--
-		if c.members == 0 {
-			tx.emptied = append(tx.emptied, c)
-		}
-	}
-}
-
-// move moves a member to the class with the key.
-type move struct {
-	place
-	member
-	key classKey
-}
-
-// reclassify gives all dirty members their class. A class whose members all leave becomes the class that one of them needs, if
+// update gives all marked members their class. A class whose members all leave becomes the class that one of them needs, if
 // there is none yet, and so keeps its number. It stays of its kind, which a datapath may have noted with the addresses.
-func (tx *transaction) reclassify() {
-	e := tx.e
+// It returns the classes that have another key, are empty, or are new, with the key before: the zero key for a new class.
+func (x *classes) update(a *addresses) map[*class]classKey {
+	type move struct {
+		place
+		member
+		key classKey
+	}
+	changes := map[*class]classKey{}
 	leaving := map[*class]int{}
 	var moves []move
-	for _, p := range tx.places {
-		m, ok := e.memberAt(p)
+	for _, p := range a.marked {
+		m, ok := a.member(p)
 		if !ok {
 			continue // removed
 		}
-		key := e.keyOf(p, m)
+		key := a.key(p, m)
 		if m.class == nil || m.class.key != key {
 			moves = append(moves, move{p, m, key})
 			if m.class != nil {
@@ -128,83 +78,73 @@ func (tx *transaction) reclassify() {
 		}
 	}
 	for _, m := range moves {
-		if m.class != nil && leaving[m.class] == m.class.members && m.class.key.kind == m.key.kind && e.classes[m.key] == nil {
-			leaving[m.class] = -1 // has its new key
-			tx.rekey(m.class, m.key, m.owner)
+		if c := m.class; c != nil && leaving[c] == c.members && c.key.kind == m.key.kind && x.byKey[m.key] == nil {
+			leaving[c] = -1 // has its new key
+			changes[c] = c.key
+			m.key.labels.refs++ // it may be the old key's last one
+			m.key.blocks.refs++
+			x.leave(c)
+			x.enter(c, m.key, m.owner)
+			x.selectors.releaseSet(m.key.labels)
+			x.selectors.releaseSet(m.key.blocks)
 		}
 	}
 	for _, m := range moves {
 		if m.class != nil && m.class.key == m.key {
 			continue
 		}
-		tx.quit(m.place, m.member)
-		c := e.classes[m.key]
+		a.quit(m.place, m.member)
+		c := x.byKey[m.key]
 		if c == nil {
-			c = tx.makeClass(m.key, m.owner)
+			x.last++
+			c = &class{id: x.last}
+			changes[c] = classKey{}
+			x.enter(c, m.key, m.owner)
 		}
-		e.setMember(m.place, member{m.owner, c})
 		c.members++
-	}
-	for _, c := range tx.emptied {
-		if c.members == 0 && e.classes[c.key] == c {
-			tx.note(c)
-			e.leaveKey(c)
+		if !m.isRange {
+			a.table.Insert(m.cidr, member{m.owner, c})
+		} else if r, ok := a.ranges.Get(m.cidr); ok {
+			r.class = c
 		}
 	}
-}
-
-func (tx *transaction) makeClass(key classKey, owner *endpoint) *class {
-	tx.e.lastClass++
-	c := &class{id: tx.e.lastClass}
-	tx.classes[c] = classChange{made: true}
-	tx.e.enter(c, key)
-	c.ports = tx.e.portsOf(owner)
-	return c
-}
-
-func (tx *transaction) rekey(c *class, key classKey, owner *endpoint) {
-	tx.note(c)
-	key.labels.refs++ // it may be the old key's last one
-	key.blocks.refs++
-	tx.e.leaveKey(c)
-	tx.e.enter(c, key)
-	tx.e.release(key.labels)
-	tx.e.release(key.blocks)
-	c.ports = tx.e.portsOf(owner)
-}
-
-// note keeps the first key that a class had in this update.
-func (tx *transaction) note(c *class) {
-	if _, ok := tx.classes[c]; !ok {
-		tx.classes[c] = classChange{old: c.key}
+	for _, c := range a.before {
+		if c != nil && c.members == 0 && x.byKey[c.key] == c {
+			changes[c] = c.key
+			x.leave(c)
+		}
 	}
+	return changes
 }
 
-// enter lists a class under its key. It needs references of its own to the sets.
-func (e *Engine) enter(c *class, key classKey) {
-	c.key = key
-	e.classes[key] = c
+// enter lists a class under its key, with references of its own to the sets. The owner is an endpoint of the class, nil for ranges.
+func (x *classes) enter(c *class, key classKey, owner *endpoint) {
+	c.key, c.ports = key, nil
+	if owner != nil {
+		c.ports = x.names.asked(owner.ports)
+	}
+	x.byKey[key] = c
 	key.labels.refs++
 	key.blocks.refs++
 	key.labels.classes[c] = struct{}{}
 	key.blocks.classes[c] = struct{}{}
 	if key.kind != model.Pod {
-		e.kindClasses[key.kind][c] = struct{}{}
+		x.byKind[key.kind][c] = struct{}{}
 	}
 	if key.ports != "" {
-		e.portClasses[c] = struct{}{}
+		x.withPorts[c] = struct{}{}
 	}
 }
 
-// leaveKey takes a class off the list of its key.
-func (e *Engine) leaveKey(c *class) {
-	delete(e.classes, c.key)
+// leave removes a class from the list of its key.
+func (x *classes) leave(c *class) {
+	delete(x.byKey, c.key)
 	if c.key.kind != model.Pod {
-		delete(e.kindClasses[c.key.kind], c)
+		delete(x.byKind[c.key.kind], c)
 	}
-	delete(e.portClasses, c)
+	delete(x.withPorts, c)
 	for _, s := range []*selectorSet{c.key.labels, c.key.blocks} {
 		delete(s.classes, c)
-		e.release(s)
+		x.selectors.releaseSet(s)
 	}
 }

@@ -2,6 +2,7 @@ package engine
 
 import (
 	"fmt"
+	"slices"
 
 	"porin.dev/porin/cells/policy/model"
 )
@@ -69,6 +70,44 @@ func (r *Rule) String() string {
 		return fmt.Sprintf("%s, %s rule %d (%s)", r.Policy, r.Direction, r.Index, r.Name)
 	}
 	return fmt.Sprintf("%s, %s rule %d", r.Policy, r.Direction, r.Index)
+}
+
+// frees reports whether addresses of a kind may reach this node's pods whatever policies say.
+func (t *table) frees(kind model.EndpointKind) bool {
+	return t.direction == model.Ingress && (kind == model.Host || kind == model.Unmanaged)
+}
+
+// freeFor returns the rows of a class that reaches this node's pods whatever policies say, nil for any other class.
+func (t *table) freeFor(config Config, c *class) *rowSet {
+	switch {
+	case !t.frees(c.key.kind):
+	case c.key.kind == model.Host && !config.HostPolicy && (t.selected || t.unknown):
+		return hostRows
+	case c.key.kind == model.Unmanaged && config.AllowUnmanaged && t.selected && !t.unknown:
+		return unmanagedRows
+	}
+	return nil
+}
+
+// matching returns the rules that match a class, in their order.
+func (t *table) matching(c *class) []int32 {
+	found := t.kindRules[c.key.kind]
+	owned := false
+	for _, selectors := range [][]*selector{c.key.labels.selectors, c.key.blocks.selectors} {
+		for _, sel := range selectors {
+			if rules, ok := t.bySelector[sel]; ok && sel.covers(c.key.kind) {
+				if !owned {
+					found, owned = slices.Clone(found), true
+				}
+				found = append(found, rules...)
+			}
+		}
+	}
+	if owned {
+		slices.Sort(found)
+		found = slices.Compact(found)
+	}
+	return found
 }
 
 // decide evaluates the rules that match a peer, for one port. Protocol 0 stands for those without ports. The layer 7 rules are not interned.

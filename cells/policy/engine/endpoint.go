@@ -1,9 +1,11 @@
 package engine
 
 import (
-	"iter"
+	"maps"
 	"net/netip"
 	"slices"
+	"strconv"
+	"strings"
 
 	"porin.dev/porin/cells/policy/model"
 )
@@ -13,14 +15,6 @@ type endpoint struct {
 	Key, Name string
 	Addresses []netip.Addr
 	*labelSet
-}
-
-// local is an endpoint that policies are enforced for.
-type local struct {
-	*endpoint
-	policies []*policy // that select it, in their order
-	tables   [2]*table // by direction
-	proposed [2]*table // what tables would be if nothing was in audit, without rows; nil when it is the same
 }
 
 // model is the endpoint as it was set, without labels that selectors for its kind do not look at.
@@ -35,111 +29,230 @@ func (ep *endpoint) model() model.Endpoint {
 // subject reports whether policies apply to the endpoint.
 func (ep *endpoint) subject() bool { return ep.Kind == model.Pod || ep.Kind == model.Init }
 
-func (tx *transaction) setEndpoint(set model.Endpoint) {
-	e := tx.e
-	ep, p := e.endpoints[set.Key], e.labelSetOf(set)
+// labelSet is a set of labels in a namespace, and the selectors that match them. Endpoints that differ in nothing but their addresses share it.
+type labelSet struct {
+	Kind         model.EndpointKind
+	Local, Audit bool
+	ports        []model.NamedPort
+	askedPorts   string // the key of those ports which rules for egress ask for
+	namespace    *namespace
+	key          string
+	labels       map[string]string
+	selectors    *selectorSet
+	endpoints    []*endpoint // a slice, as most have few: a map takes 110 bytes more
+}
+
+// namespace is one with its labels, or stands for all nodes, or for all that has no labels.
+type namespace struct {
+	key        string
+	kind       labelKind
+	name       string
+	labels     map[string]string // of the namespace
+	candidates []*selector       // those which match the namespace, in the order of their numbers
+	labelSets  map[string]*labelSet
+}
+
+// labelKind says which selectors an endpoint's labels are for.
+type labelKind uint8
+
+const (
+	noLabels labelKind = iota
+	podLabels
+	nodeLabels
+)
+
+// admits reports whether the selector's part about the namespace matches.
+func (n *namespace) admits(sel *selector) bool {
+	switch {
+	case sel.peer.Pods != nil:
+		return n.kind == podLabels && podsAdmit(sel.peer.Pods, n.name, n.labels)
+	case sel.peer.Nodes != nil:
+		return n.kind == nodeLabels
+	}
+	return false
+}
+
+func podsAdmit(p *model.Pods, namespace string, labels map[string]string) bool {
+	return (p.Namespace == "" || p.Namespace == namespace) && matches(p.Namespaces, labels)
+}
+
+// matches presumes that the namespace admits the selector.
+func (l *labelSet) matches(sel *selector) bool {
+	if sel.peer.Pods != nil {
+		return matches(sel.peer.Pods.Labels, l.labels)
+	}
+	return matches(*sel.peer.Nodes, l.labels)
+}
+
+// endpoints are all endpoints, in their label sets.
+type endpoints struct {
+	byKey      map[string]*endpoint
+	namespaces map[string]*namespace
+	selectors  *selectors
+	names      *portNames
+	addresses  *addresses
+}
+
+// set adds or changes an endpoint. It reports whether the endpoint differs from before in more than its name.
+func (x *endpoints) set(set model.Endpoint) (ep *endpoint, changed bool) {
+	ep, l := x.byKey[set.Key], x.labelSetOf(set)
 	var before []netip.Addr
 	if ep == nil {
-		ep = &endpoint{}
-		e.endpoints[set.Key] = ep
+		ep = &endpoint{Key: set.Key}
+		x.byKey[set.Key] = ep
 	} else {
 		ep.Name = set.Name
-		if ep.labelSet == p && slices.Equal(ep.Addresses, set.Addresses) && e.ownsAll(ep) {
-			return
+		if ep.labelSet == l && slices.Equal(ep.Addresses, set.Addresses) && x.addresses.ownsAll(ep) {
+			return ep, false
 		}
 		before = ep.Addresses
 	}
 	ep.Key, ep.Name, ep.Addresses = set.Key, set.Name, set.Addresses
-	if p != ep.labelSet {
-		p.endpoints = append(p.endpoints, ep)
+	if l != ep.labelSet {
+		l.endpoints = append(l.endpoints, ep)
 		if ep.labelSet != nil {
-			e.leave(ep)
+			x.leave(ep)
 		}
-		ep.labelSet = p
+		ep.labelSet = l
 	}
-	tx.setAddresses(ep, before)
-	if !ep.Local || !ep.subject() {
-		tx.dropLocal(ep.Key)
-		return
-	}
-	own := e.local[ep.Key]
-	if own == nil {
-		own = &local{endpoint: ep}
-		e.local[ep.Key] = own
-	}
-	own.policies = e.policiesOf(ep)
-	tx.changed[own] = struct{}{}
+	x.addresses.setOwner(ep, before)
+	return ep, true
 }
 
-func (tx *transaction) removeEndpoint(ep *endpoint) {
-	e := tx.e
-	delete(e.endpoints, ep.Key)
+func (x *endpoints) remove(ep *endpoint) {
+	delete(x.byKey, ep.Key)
 	before := ep.Addresses
 	ep.Addresses = nil
-	tx.setAddresses(ep, before)
-	e.leave(ep)
-	tx.dropLocal(ep.Key)
+	x.addresses.setOwner(ep, before)
+	x.leave(ep)
 }
 
-// dropLocal ends that policies are enforced for an endpoint, if they are.
-func (tx *transaction) dropLocal(key string) {
-	ep := tx.e.local[key]
-	if ep == nil {
+// labelSetOf returns the label set of an endpoint, and makes it if need be.
+func (x *endpoints) labelSetOf(ep model.Endpoint) *labelSet {
+	kind, name, namespaceLabels, labels := podLabels, ep.Namespace, ep.NamespaceLabels, ep.Labels
+	switch ep.Kind {
+	case model.Pod:
+	case model.Host, model.RemoteNode:
+		kind, name, namespaceLabels = nodeLabels, "", nil
+	default:
+		kind, name, namespaceLabels, labels = noLabels, "", nil, nil
+	}
+	key := strconv.Itoa(int(kind)) + strconv.Quote(name) + labelsKey(namespaceLabels)
+	n := x.namespaces[key]
+	if n == nil {
+		n = &namespace{key: key, kind: kind, name: name, labels: namespaceLabels, labelSets: map[string]*labelSet{}}
+		for _, sel := range x.selectors.byKey {
+			if n.admits(sel) {
+				n.candidates = append(n.candidates, sel)
+			}
+		}
+		slices.SortFunc(n.candidates, byID)
+		x.namespaces[key] = n
+	}
+	key = strconv.Itoa(int(ep.Kind)) + strconv.FormatBool(ep.Local) + strconv.FormatBool(ep.Audit) + portsKey(ep.NamedPorts) + "\x01" + labelsKey(labels)
+	l := n.labelSets[key]
+	if l == nil {
+		l = &labelSet{
+			Kind: ep.Kind, Local: ep.Local, Audit: ep.Audit, ports: ep.NamedPorts, askedPorts: portsKey(x.names.asked(ep.NamedPorts)),
+			namespace: n, key: key, labels: labels,
+		}
+		var found []*selector
+		for _, sel := range n.candidates {
+			if l.matches(sel) {
+				found = append(found, sel)
+			}
+		}
+		l.selectors = x.selectors.intern(found)
+		n.labelSets[key] = l
+	}
+	return l
+}
+
+// leave takes an endpoint out of its label set, which goes with its last endpoint.
+func (x *endpoints) leave(ep *endpoint) {
+	l := ep.labelSet
+	ep.labelSet = nil
+	l.endpoints = slices.DeleteFunc(l.endpoints, func(other *endpoint) bool { return other == ep })
+	if len(l.endpoints) > 0 {
 		return
 	}
-	delete(tx.e.local, key)
-	delete(tx.changed, ep)
-	tx.endpoints[key] = struct{}{}
-	for _, t := range ep.tables {
-		if t != nil {
-			tx.releaseTable(t)
+	x.selectors.releaseSet(l.selectors)
+	delete(l.namespace.labelSets, l.key)
+	if len(l.namespace.labelSets) == 0 {
+		delete(x.namespaces, l.namespace.key)
+	}
+}
+
+// updateSelectors adds new selectors to the label sets that they match, and removes unused ones from all.
+func (x *endpoints) updateSelectors(added []*selector) {
+	isUnused := func(sel *selector) bool { return sel.refs == 0 }
+	for _, n := range x.namespaces {
+		before := len(n.candidates)
+		n.candidates = slices.DeleteFunc(n.candidates, isUnused)
+		kept := len(n.candidates)
+		for _, sel := range added {
+			if n.admits(sel) {
+				n.candidates = append(n.candidates, sel)
+			}
+		}
+		if kept == before && kept == len(n.candidates) {
+			continue
+		}
+		for _, l := range n.labelSets {
+			var found []*selector
+			for _, sel := range l.selectors.selectors {
+				if sel.refs > 0 {
+					found = append(found, sel)
+				}
+			}
+			changed := len(found) < len(l.selectors.selectors)
+			for _, sel := range n.candidates[kept:] {
+				if l.matches(sel) {
+					found = append(found, sel)
+					changed = true
+				}
+			}
+			if !changed {
+				continue
+			}
+			old := l.selectors
+			l.selectors = x.selectors.intern(found)
+			x.selectors.releaseSet(old)
+			x.addresses.markAll(l)
 		}
 	}
 }
 
-func (tx *transaction) setAddresses(ep *endpoint, before []netip.Addr) {
-	e := tx.e
-	for addr, m := range e.owned(ep, before) {
-		if !slices.ContainsFunc(ep.Addresses, func(stays netip.Addr) bool { return single(stays) == addr }) {
-			e.addresses.Delete(addr)
-			tx.quit(place{cidr: addr}, m)
+// updateNames finds the label sets that have ports whose name has come into use or gone out of use.
+func (x *endpoints) updateNames() {
+	turned := map[string]bool{}
+	for name, before := range x.names.before {
+		if before != (x.names.rules[name] > 0) {
+			turned[name] = true
 		}
 	}
-	for _, addr := range ep.Addresses {
-		p := place{cidr: single(addr)}
-		if m, _ := e.memberAt(p); m.owner != ep {
-			e.setMember(p, member{ep, m.class})
-		}
-		tx.dirty(p)
+	clear(x.names.before)
+	if len(turned) == 0 {
+		return
 	}
-}
-
-// owned returns the addresses that no other endpoint was set with later.
-func (e *Engine) owned(ep *endpoint, addresses []netip.Addr) iter.Seq2[netip.Prefix, member] {
-	return func(yield func(netip.Prefix, member) bool) {
-		for _, addr := range addresses {
-			if m, ok := e.addresses.Get(single(addr)); ok && m.owner == ep && !yield(single(addr), m) {
-				return
+	for _, n := range x.namespaces {
+		for _, l := range n.labelSets {
+			if slices.ContainsFunc(l.ports, func(p model.NamedPort) bool { return turned[p.Name] }) {
+				l.askedPorts = portsKey(x.names.asked(l.ports))
+				x.addresses.markAll(l)
 			}
 		}
 	}
 }
 
-func (e *Engine) ownsAll(ep *endpoint) bool {
-	n := 0
-	for range e.owned(ep, ep.Addresses) {
-		n++
+func labelsKey(labels map[string]string) string {
+	var key strings.Builder
+	for _, k := range slices.Sorted(maps.Keys(labels)) {
+		// Neither keys nor values of labels have these characters: records of other nodes are checked for that.
+		key.WriteString(k)
+		key.WriteByte('\x00')
+		key.WriteString(labels[k])
+		key.WriteByte('\x01')
 	}
-	return n == len(ep.Addresses)
-}
-
-func (tx *transaction) dirtyAddresses(ep *endpoint) {
-	for addr := range tx.e.owned(ep, ep.Addresses) {
-		tx.dirty(place{cidr: addr})
-	}
-}
-
-func single(addr netip.Addr) netip.Prefix {
-	addr = addr.Unmap()
-	return netip.PrefixFrom(addr, addr.BitLen())
+	return key.String()
 }

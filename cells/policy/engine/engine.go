@@ -1,7 +1,9 @@
 package engine
 
 import (
-	"github.com/gaissmai/bart"
+	"maps"
+	"net/netip"
+	"slices"
 
 	"porin.dev/porin/cells/policy/model"
 )
@@ -20,54 +22,49 @@ type Config struct {
 // two calls of [Engine.Apply].
 type Engine struct {
 	config    Config
-	policies  map[model.PolicyID]*policy
-	endpoints map[string]*endpoint
-	local     map[string]*local
-
-	selectors    map[string]*selector
-	selectorSets map[string]*selectorSet
-	noSelectors  *selectorSet
-	namespaces   map[string]*namespace
-	names        map[string]int // named ports in rules for egress
-
-	addresses bart.Table[member]
-	prefixes  bart.Table[*prefix]
-
-	classes       map[classKey]*class
-	kindClasses   [model.Pod]map[*class]struct{} // of each kind but pods
-	portClasses   map[*class]struct{}            // with named ports
-	tables        map[string]*table
-	nameTables    map[*table]struct{} // for egress, with named ports in their rules
-	ingressTables map[*table]struct{} // for ingress
-	kindTables    map[*table]struct{} // whose rules tell kinds apart
-
-	layer7s      *layer7s
-	size         size
-	lastSelector uint32
-	lastPolicy   uint64
-	lastClass    ClassID
-	lastTable    TableID
+	size      *size
+	selectors *selectors
+	addresses *addresses
+	endpoints *endpoints
+	policies  *policies
+	classes   *classes
+	layer7s   *layer7s
+	tables    *tables
 }
 
 // New returns an engine without policies and endpoints.
-func New(config Config) *Engine {
-	e := &Engine{
-		config: config, policies: map[model.PolicyID]*policy{}, endpoints: map[string]*endpoint{}, local: map[string]*local{},
-		selectors: map[string]*selector{}, selectorSets: map[string]*selectorSet{}, namespaces: map[string]*namespace{}, names: map[string]int{},
-		classes: map[classKey]*class{}, portClasses: map[*class]struct{}{},
-		tables: map[string]*table{}, nameTables: map[*table]struct{}{}, ingressTables: map[*table]struct{}{}, kindTables: map[*table]struct{}{},
-		layer7s: newLayer7s(),
+func New(config Config) *Engine { return newEngine(config, newLayer7s()) }
+
+func newEngine(config Config, layer7s *layer7s) *Engine {
+	size := &size{}
+	names := &portNames{rules: map[string]int{}, before: map[string]bool{}}
+	selectors := newSelectors(size)
+	classes := newClasses(selectors, names)
+	addresses := &addresses{selectors: selectors, size: size, world: classes.fixed(model.World)}
+	addresses.reset()
+	return &Engine{
+		config: config, size: size, selectors: selectors, addresses: addresses, classes: classes, layer7s: layer7s,
+		endpoints: &endpoints{
+			byKey: map[string]*endpoint{}, namespaces: map[string]*namespace{}, selectors: selectors, names: names, addresses: addresses,
+		},
+		policies: &policies{
+			byID: map[model.PolicyID]*policy{}, local: map[string]*local{}, changed: map[*local]struct{}{}, selectors: selectors, names: names,
+		},
+		tables: &tables{
+			config: config, byKey: map[string]*table{}, named: map[*table]struct{}{}, ingress: map[*table]struct{}{}, kinds: map[*table]struct{}{},
+			classes: classes, layer7s: layer7s, size: size,
+		},
 	}
-	e.noSelectors = e.intern(nil)
-	// Every pod matches this one from its beginning, so that a rule for all pods changes no class.
-	(&transaction{e: e}).acquire(model.Peer{Pods: &model.Pods{}})
-	for kind := model.World; kind < model.Pod; kind++ {
-		e.kindClasses[kind] = map[*class]struct{}{}
-		c := &class{id: FixedClass(kind), members: 1} // itself, so that it stays
-		e.enter(c, classKey{kind: kind, labels: e.noSelectors, blocks: e.noSelectors})
+}
+
+// Renew returns an engine without policies and endpoints which knows the numbers of layer 7 rules. The one before is not to be used any more.
+func (e *Engine) Renew() *Engine {
+	renewed := newEngine(e.config, e.layer7s)
+	for _, l := range e.layer7s.byNumber {
+		l.tables = 0
+		renewed.size.addWork(l.work())
 	}
-	e.lastClass = FixedClass(model.Pod)
-	return e
+	return renewed
 }
 
 // SetLayer7Key sets the secret for hashing rule sets to numbers. Without it an attacker could construct colliding sets. It is called
@@ -96,13 +93,119 @@ func (e *Engine) WithholdLayer7(is func(*Layer7) bool) (changed bool) {
 	return changed
 }
 
-// Renew returns an engine without policies and endpoints which knows the numbers of layer 7 rules. The one before is not to be used any more.
-func (e *Engine) Renew() *Engine {
-	renewed := New(e.config)
-	renewed.layer7s = e.layer7s
-	for _, l := range renewed.layer7s.byNumber {
-		l.tables = 0
-		renewed.size.addWork(l.work())
+// Update is a set of changes. Removals come first. A policy or endpoint that is set replaces the one of the same ID or key.
+type Update struct {
+	RemovePolicies  []model.PolicyID
+	SetPolicies     []model.Policy
+	RemoveEndpoints []string
+	SetEndpoints    []model.Endpoint
+	// Addresses in these ranges that no endpoint has are, or are not any more, of kind [model.Unmanaged]: unknown pods of other
+	// nodes. Ranges do not overlap.
+	SetUnmanaged, RemoveUnmanaged []netip.Prefix
+	// Domains are changes of the addresses that names have. Changes of a rule that no policy has after the update are ignored, and a rule that
+	// a policy gets now begins without addresses.
+	Domains []DomainChange
+}
+
+// Change says what an update has changed. The state after it is in the engine.
+type Change struct {
+	Addresses []AddressChange // of endpoints
+	Prefixes  []netip.Prefix  // [Engine.Prefixes] has the remaining ones
+	Endpoints []string        // keys of local endpoints that have another table in a direction than before, are new, or are deleted
+	Tables    []TableChange   // in the order of their numbers
+}
+
+// AddressChange is an address that has another class than before, or is new or gone. [Engine.End] says which one, or that no endpoint has it.
+type AddressChange struct {
+	Address netip.Addr
+	Before  ClassID // 0: no endpoint had it
+}
+
+// TableChange is a change of one table.
+type TableChange struct {
+	Table   TableID
+	New     bool        // all rows are new
+	Removed bool        // no endpoint uses it any more
+	Classes []ClassRows // of a table that stays: its changes
+}
+
+// ClassRows are the rows that a class has of its own in a table.
+type ClassRows struct {
+	Class ClassID
+	Rows  []Row // nil: it has none any more
+	Gone  bool  // nothing is of this class any more
+}
+
+// Apply makes the changes, all together.
+func (e *Engine) Apply(u Update) Change {
+	for _, id := range u.RemovePolicies {
+		if p := e.policies.byID[id]; p != nil {
+			e.policies.remove(p)
+		}
 	}
-	return renewed
+	for _, p := range u.SetPolicies {
+		e.policies.set(p)
+	}
+	for _, key := range u.RemoveEndpoints {
+		if ep := e.endpoints.byKey[key]; ep != nil {
+			e.endpoints.remove(ep)
+			e.policies.removeLocal(key)
+		}
+	}
+	for _, cidr := range u.RemoveUnmanaged {
+		e.addresses.setUnmanaged(cidr, false)
+	}
+	for _, cidr := range u.SetUnmanaged {
+		e.addresses.setUnmanaged(cidr, true)
+	}
+	for _, d := range u.Domains {
+		if sel := e.selectors.byKey[domainKey(d.Rule)]; sel != nil && sel.refs > 0 {
+			e.addresses.changeDomain(sel, d.Add, d.Remove)
+		}
+	}
+	added, removed := e.selectors.takeChanges()
+	for _, sel := range removed {
+		e.addresses.changeDomain(sel, nil, slices.Collect(maps.Keys(sel.addresses)))
+		if b := sel.peer.Block; b != nil {
+			e.addresses.remove(sel, b.CIDR, b.Except...)
+		}
+	}
+	for _, sel := range added {
+		if b := sel.peer.Block; b != nil {
+			e.addresses.add(sel, b.CIDR, b.Except...)
+		}
+	}
+	if len(added)+len(removed) > 0 {
+		e.endpoints.updateSelectors(added)
+	}
+	e.addresses.updateRanges()
+	for _, set := range u.SetEndpoints {
+		ep, changed := e.endpoints.set(set)
+		switch {
+		case !changed:
+		case ep.Local && ep.subject():
+			e.policies.setLocal(ep)
+		default:
+			e.policies.removeLocal(ep.Key)
+		}
+	}
+	e.endpoints.updateNames()
+	classes := e.classes.update(e.addresses)
+	changed, gone := e.policies.takeChanges()
+	change := e.tables.update(changed, gone, classes)
+	for p, class := range e.addresses.before {
+		if p.isRange {
+			change.Prefixes = append(change.Prefixes, p.cidr)
+			continue
+		}
+		moved := AddressChange{Address: p.cidr.Addr()}
+		if class != nil {
+			moved.Before = class.id
+		}
+		change.Addresses = append(change.Addresses, moved)
+	}
+	slices.SortFunc(change.Prefixes, netip.Prefix.Compare)
+	slices.SortFunc(change.Addresses, func(x, y AddressChange) int { return x.Address.Compare(y.Address) })
+	e.addresses.reset()
+	return change
 }

@@ -21,19 +21,19 @@ func TestApplyRemovesEverything(t *testing.T) {
 			}
 			e.Apply(u)
 		}
-		u := Update{RemovePolicies: slices.Collect(maps.Keys(e.policies)), RemoveEndpoints: slices.Collect(maps.Keys(e.endpoints))}
+		u := Update{RemovePolicies: slices.Collect(maps.Keys(e.policies.byID)), RemoveEndpoints: slices.Collect(maps.Keys(e.endpoints.byKey))}
 		change := e.Apply(u)
 		fixed := int(model.Pod) // one for each kind below
 		left := 0
-		for _, classes := range e.kindClasses {
+		for _, classes := range e.classes.byKind {
 			left += len(classes)
 		}
 		for what, n := range map[string]int{
-			"policies": len(e.policies), "endpoints": len(e.endpoints), "local endpoints": len(e.local), "selectors but that of all pods": len(e.selectors) - 1,
-			"selector sets but the empty one": len(e.selectorSets) - 1, "namespaces": len(e.namespaces), "names": len(e.names), "addresses": e.addresses.Size(),
-			"prefixes": e.prefixes.Size(), "classes but the fixed ones": len(e.classes) - fixed, "classes of the empty set": len(e.noSelectors.classes) - fixed,
-			"classes of kinds but the fixed ones": left - fixed, "classes with ports": len(e.portClasses), "tables": len(e.tables),
-			"layer 7 rules in rows": len(e.Layer7()), "tables with names": len(e.nameTables), "ingress tables": len(e.ingressTables), "tables with kinds": len(e.kindTables),
+			"policies": len(e.policies.byID), "endpoints": len(e.endpoints.byKey), "local endpoints": len(e.policies.local), "selectors but that of all pods": len(e.selectors.byKey) - 1,
+			"selector sets but the empty one": len(e.selectors.sets) - 1, "namespaces": len(e.endpoints.namespaces), "names": len(e.endpoints.names.rules), "addresses": e.addresses.table.Size(),
+			"prefixes": e.addresses.ranges.Size(), "classes but the fixed ones": len(e.classes.byKey) - fixed, "classes of the empty set": len(e.selectors.none.classes) - fixed,
+			"classes of kinds but the fixed ones": left - fixed, "classes with ports": len(e.classes.withPorts), "tables": len(e.tables.byKey),
+			"layer 7 rules in rows": len(e.Layer7()), "tables with names": len(e.tables.named), "ingress tables": len(e.tables.ingress), "tables with kinds": len(e.tables.kinds),
 		} {
 			if n != 0 {
 				t.Errorf("seed %d: %d %s are left", seed, n, what)
@@ -61,7 +61,7 @@ func TestRowsAreDisjoint(t *testing.T) {
 			u.SetEndpoints = append(u.SetEndpoints, r.Endpoint())
 		}
 		e.Apply(u)
-		for _, table := range e.tables {
+		for _, table := range e.tables.byKey {
 			sets := append(slices.Collect(maps.Values(table.rows)), table.any)
 			for _, set := range sets {
 				checkDisjoint(t, set.rows)

@@ -190,11 +190,11 @@ func (x *layer7s) number(l Layer7) *Layer7 {
 }
 
 // intern returns the rules as the table's rows have them.
-func (t *table) intern(e *Engine, l *Layer7) *Layer7 {
-	known := e.layer7s.byContent[l.content]
+func (x *tables) intern(t *table, l *Layer7) *Layer7 {
+	known := x.layer7s.byContent[l.content]
 	if known == nil {
-		known = e.layer7s.number(*l)
-		e.size.addWork(known.work())
+		known = x.layer7s.number(*l)
+		x.size.addWork(known.work())
 	}
 	if _, again := t.layer7s[known]; !again {
 		if t.layer7s == nil {
@@ -217,8 +217,8 @@ func (x *layer7s) list(is func(*Layer7) bool) (found []*Layer7) {
 	return found
 }
 
-// noteConflict notes the rules whose layer 7 rules are for several protocols.
-func (t *table) noteConflict(rules []int32, ports []model.NamedPort, protocol model.Protocol, port uint16) {
+// recordConflict records the rules whose layer 7 rules are for several protocols.
+func (t *table) recordConflict(rules []int32, ports []model.NamedPort, protocol model.Protocol, port uint16) {
 	for _, i := range rules {
 		if r := &t.rules[i]; r.layer7 != nil && r.hits(ports, protocol, port) {
 			if t.conflicts == nil {

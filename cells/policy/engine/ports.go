@@ -9,59 +9,35 @@ import (
 	"porin.dev/porin/cells/policy/model"
 )
 
-// updateNames looks for label sets with ports whose name has come into use or gone out of use.
-func (tx *transaction) updateNames() {
-	turned := map[string]bool{}
-	for name, before := range tx.names {
-		if before != (tx.e.names[name] > 0) {
-			turned[name] = true
-		}
-	}
-	if len(turned) == 0 {
-		return
-	}
-	for _, n := range tx.e.namespaces {
-		for _, l := range n.labelSets {
-			if slices.ContainsFunc(l.ports, func(p model.NamedPort) bool { return turned[p.Name] }) {
-				l.askedPorts = portsKey(tx.e.asked(l.ports))
-				for _, ep := range l.endpoints {
-					tx.dirtyAddresses(ep)
-				}
-			}
-		}
-	}
+// portNames counts the rules for egress that ask for a named port.
+type portNames struct {
+	rules  map[string]int
+	before map[string]bool // since the last update, for names whose count has changed: were they in use?
 }
 
-func (tx *transaction) useNames(ports []model.Port, n int) {
+func (x *portNames) use(ports []model.Port, n int) {
 	for _, port := range ports {
 		if port.Name == "" {
 			continue
 		}
-		if _, ok := tx.names[port.Name]; !ok {
-			tx.names[port.Name] = tx.e.names[port.Name] > 0
+		if _, ok := x.before[port.Name]; !ok {
+			x.before[port.Name] = x.rules[port.Name] > 0
 		}
-		if tx.e.names[port.Name] += n; tx.e.names[port.Name] == 0 {
-			delete(tx.e.names, port.Name)
+		if x.rules[port.Name] += n; x.rules[port.Name] == 0 {
+			delete(x.rules, port.Name)
 		}
 	}
 }
 
 // asked returns the endpoint's ports that rules for egress name.
-func (e *Engine) asked(ports []model.NamedPort) []model.NamedPort {
+func (x *portNames) asked(ports []model.NamedPort) []model.NamedPort {
 	var found []model.NamedPort
 	for _, p := range ports {
-		if e.names[p.Name] > 0 {
+		if x.rules[p.Name] > 0 {
 			found = append(found, p)
 		}
 	}
 	return found
-}
-
-func (e *Engine) portsOf(owner *endpoint) []model.NamedPort {
-	if owner == nil {
-		return nil
-	}
-	return e.asked(owner.ports)
 }
 
 // portsKey is equal for equal sets of ports.

@@ -1,7 +1,6 @@
 package engine
 
 import (
-	"fmt"
 	"iter"
 	"maps"
 	"net/netip"
@@ -12,7 +11,7 @@ import (
 
 // End returns what the policies know about an address.
 func (e *Engine) End(addr netip.Addr) End {
-	c, owner := e.lookup(addr)
+	c, owner := e.addresses.lookup(addr)
 	end := End{Address: addr.Unmap(), Kind: c.key.kind, Class: c.id}
 	if owner != nil {
 		end.Kind, end.Endpoint, end.Namespace, end.Name = owner.Kind, owner.Key, owner.namespace.name, owner.Name
@@ -23,7 +22,7 @@ func (e *Engine) End(addr netip.Addr) End {
 // Addresses gives the addresses of endpoints and their classes.
 func (e *Engine) Addresses() iter.Seq2[netip.Addr, ClassID] {
 	return func(yield func(netip.Addr, ClassID) bool) {
-		for cidr, m := range e.addresses.All() {
+		for cidr, m := range e.addresses.table.All() {
 			if !yield(cidr.Addr(), m.class.id) {
 				return
 			}
@@ -34,7 +33,7 @@ func (e *Engine) Addresses() iter.Seq2[netip.Addr, ClassID] {
 // Prefixes gives the classes of ranges of addresses that are no endpoint's. The longest one decides.
 func (e *Engine) Prefixes() iter.Seq2[netip.Prefix, ClassID] {
 	return func(yield func(netip.Prefix, ClassID) bool) {
-		for cidr, p := range e.prefixes.All() {
+		for cidr, p := range e.addresses.ranges.All() {
 			if !yield(cidr, p.class.id) {
 				return
 			}
@@ -44,10 +43,10 @@ func (e *Engine) Prefixes() iter.Seq2[netip.Prefix, ClassID] {
 
 // Prefix returns the class of a range, and whether the range itself is there: without it, the class is the one of the longest range around it.
 func (e *Engine) Prefix(cidr netip.Prefix) (class ClassID, ok bool) {
-	if p, ok := e.prefixes.Get(cidr); ok {
+	if p, ok := e.addresses.ranges.Get(cidr); ok {
 		return p.class.id, true
 	}
-	if p, ok := e.prefixes.LookupPrefix(cidr); ok {
+	if p, ok := e.addresses.ranges.LookupPrefix(cidr); ok {
 		return p.class.id, false
 	}
 	return FixedClass(model.World), false
@@ -55,13 +54,13 @@ func (e *Engine) Prefix(cidr netip.Prefix) (class ClassID, ok bool) {
 
 // IsUnmanaged reports whether the addresses in a range of [Engine.Prefixes] are of kind [model.Unmanaged].
 func (e *Engine) IsUnmanaged(cidr netip.Prefix) bool {
-	p, ok := e.prefixes.Get(cidr)
+	p, ok := e.addresses.ranges.Get(cidr)
 	return ok && p.class.key.kind == model.Unmanaged
 }
 
 // HostClasses returns the classes of the node's own addresses; without addresses, the class that they would have.
 func (e *Engine) HostClasses() (ids []ClassID) {
-	for c := range e.kindClasses[model.Host] {
+	for c := range e.classes.byKind[model.Host] {
 		if c.id != FixedClass(model.Host) || c.members > 1 { // itself
 			ids = append(ids, c.id)
 		}
@@ -74,12 +73,12 @@ func (e *Engine) HostClasses() (ids []ClassID) {
 }
 
 // Classes returns how many classes there are, those with a fixed number included.
-func (e *Engine) Classes() int { return len(e.classes) }
+func (e *Engine) Classes() int { return len(e.classes.byKey) }
 
 // Domains gives the rules for names that policies have, with the addresses that the engine was told of.
 func (e *Engine) Domains() iter.Seq2[model.DNSRule, []netip.Addr] {
 	return func(yield func(model.DNSRule, []netip.Addr) bool) {
-		for _, sel := range e.selectors {
+		for _, sel := range e.selectors.byKey {
 			if isDomain(sel.peer) && !yield(sel.peer.Domain, slices.SortedFunc(maps.Keys(sel.addresses), netip.Addr.Compare)) {
 				return
 			}
@@ -89,7 +88,7 @@ func (e *Engine) Domains() iter.Seq2[model.DNSRule, []netip.Addr] {
 
 // DomainsAt returns the rules that select an address by a name.
 func (e *Engine) DomainsAt(addr netip.Addr) (rules []model.DNSRule) {
-	c, _ := e.lookup(addr)
+	c, _ := e.addresses.lookup(addr)
 	for _, sel := range c.key.blocks.selectors {
 		if isDomain(sel.peer) && sel.covers(c.key.kind) {
 			rules = append(rules, sel.peer.Domain)
@@ -100,7 +99,7 @@ func (e *Engine) DomainsAt(addr netip.Addr) (rules []model.DNSRule) {
 
 // Endpoint returns the endpoint with that key, as it was set, but for labels that selectors for its kind do not look at.
 func (e *Engine) Endpoint(key string) (model.Endpoint, bool) {
-	if ep := e.endpoints[key]; ep != nil {
+	if ep := e.endpoints.byKey[key]; ep != nil {
 		return ep.model(), true
 	}
 	return model.Endpoint{}, false
@@ -109,7 +108,7 @@ func (e *Engine) Endpoint(key string) (model.Endpoint, bool) {
 // Endpoints gives all endpoints, as [Engine.Endpoint] does.
 func (e *Engine) Endpoints() iter.Seq[model.Endpoint] {
 	return func(yield func(model.Endpoint) bool) {
-		for _, ep := range e.endpoints {
+		for _, ep := range e.endpoints.byKey {
 			if !yield(ep.model()) {
 				return
 			}
@@ -119,7 +118,7 @@ func (e *Engine) Endpoints() iter.Seq[model.Endpoint] {
 
 // Selects reports whether the policy is for a local endpoint.
 func (e *Engine) Selects(id model.PolicyID) bool {
-	for _, own := range e.local {
+	for _, own := range e.policies.local {
 		if slices.ContainsFunc(own.policies, func(p *policy) bool { return p.ID == id }) {
 			return true
 		}
@@ -129,7 +128,7 @@ func (e *Engine) Selects(id model.PolicyID) bool {
 
 // Table returns the rows for a local endpoint.
 func (e *Engine) Table(endpoint string, d model.Direction) (Table, bool) {
-	ep := e.local[endpoint]
+	ep := e.policies.local[endpoint]
 	if ep == nil {
 		return Table{}, false
 	}
@@ -138,7 +137,7 @@ func (e *Engine) Table(endpoint string, d model.Direction) (Table, bool) {
 
 // InAudit reports whether a local endpoint would be restricted otherwise if nothing was in audit.
 func (e *Engine) InAudit(endpoint string) bool {
-	ep := e.local[endpoint]
+	ep := e.policies.local[endpoint]
 	return ep != nil && ep.proposed != [2]*table{}
 }
 
@@ -154,8 +153,8 @@ func (e *Engine) Evaluate(from, to netip.Addr, protocol model.Protocol, port uin
 }
 
 func (e *Engine) evaluate(subject, peer netip.Addr, d model.Direction, protocol model.Protocol, port uint16) (decision Decision, audit *Decision) {
-	_, ep := e.lookup(subject)
-	c, other := e.lookup(peer)
+	_, ep := e.addresses.lookup(subject)
+	c, other := e.addresses.lookup(peer)
 	switch {
 	case ep == nil || !ep.subject():
 		return Decision{Allowed: true, Reason: ReasonNoSubject}, nil
@@ -163,10 +162,10 @@ func (e *Engine) evaluate(subject, peer netip.Addr, d model.Direction, protocol 
 		return Decision{Allowed: true, Reason: ReasonSelf}, nil
 	}
 	var inForce, proposed *table
-	if own := e.local[ep.Key]; own != nil {
+	if own := e.policies.local[ep.Key]; own != nil {
 		inForce, proposed = own.tables[d], own.proposed[d]
 	} else {
-		inForce, proposed = e.build(ep, e.policiesOf(ep), d)
+		inForce, proposed = e.tables.build(ep, e.policies.of(ep), d)
 	}
 	decision = e.decideFor(ep, inForce, c, protocol, port)
 	if !ep.Local && decision.Reason == ReasonNoPolicy { // policies may be given to that node alone
@@ -182,7 +181,7 @@ func (e *Engine) evaluate(subject, peer netip.Addr, d model.Direction, protocol 
 
 // decideFor is a table's decision about an endpoint and a class.
 func (e *Engine) decideFor(ep *endpoint, t *table, c *class, protocol model.Protocol, port uint16) Decision {
-	if free := t.freeFor(e, c); ep.Local && free != nil {
+	if free := t.freeFor(e.config, c); ep.Local && free != nil {
 		return free.rows[0].Decision
 	}
 	ports := c.ports
@@ -202,32 +201,11 @@ func (e *Engine) decideFor(ep *endpoint, t *table, c *class, protocol model.Prot
 
 // Reports returns all reports, in the order of evaluation.
 func (e *Engine) Reports() []Report {
-	var reports []Report
 	conflicts := map[*Rule]struct{}{}
-	for _, t := range e.tables {
+	for _, t := range e.tables.byKey {
 		maps.Copy(conflicts, t.conflicts)
 	}
-	policies := slices.SortedFunc(maps.Values(e.policies), before)
-	for len(policies) > 0 {
-		first := policies[0]
-		n := slices.IndexFunc(policies, func(p *policy) bool { return p.Tier != first.Tier || p.Priority != first.Priority })
-		if n < 0 {
-			n = len(policies)
-		}
-		if n > 1 && first.Tier != model.TierNetworkPolicy {
-			r := Report{Text: fmt.Sprintf("equal priority %d in tier %s: evaluated in the order of kind and name", first.Priority, first.Tier)}
-			for _, p := range policies[:n] {
-				r.Policies = append(r.Policies, p.ID)
-			}
-			reports = append(reports, r)
-		}
-		for _, p := range policies[:n] {
-			reports = append(reports, e.domainReports(p)...)
-			reports = append(reports, conflictReports(p, conflicts)...)
-		}
-		policies = policies[n:]
-	}
-	return reports
+	return e.policies.reports(conflicts)
 }
 
 // Layer7 returns the layer 7 rules that rows have.

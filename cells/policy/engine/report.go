@@ -2,6 +2,7 @@ package engine
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 
 	"porin.dev/porin/cells/policy/model"
@@ -13,12 +14,38 @@ type Report struct {
 	Text     string
 }
 
+// reports returns all reports, in the order of evaluation. The conflicts are from all tables.
+func (x *policies) reports(conflicts map[*Rule]struct{}) []Report {
+	var reports []Report
+	policies := slices.SortedFunc(maps.Values(x.byID), before)
+	for len(policies) > 0 {
+		first := policies[0]
+		n := slices.IndexFunc(policies, func(p *policy) bool { return p.Tier != first.Tier || p.Priority != first.Priority })
+		if n < 0 {
+			n = len(policies)
+		}
+		if n > 1 && first.Tier != model.TierNetworkPolicy {
+			r := Report{Text: fmt.Sprintf("equal priority %d in tier %s: evaluated in the order of kind and name", first.Priority, first.Tier)}
+			for _, p := range policies[:n] {
+				r.Policies = append(r.Policies, p.ID)
+			}
+			reports = append(reports, r)
+		}
+		for _, p := range policies[:n] {
+			reports = append(reports, x.domainReports(p)...)
+			reports = append(reports, conflictReports(p, conflicts)...)
+		}
+		policies = policies[n:]
+	}
+	return reports
+}
+
 // domainReports returns a report for each rule with names of a policy whose pods' DNS answers no proxy reads.
-func (e *Engine) domainReports(p *policy) (reports []Report) {
+func (x *policies) domainReports(p *policy) (reports []Report) {
 	if !slices.ContainsFunc(p.rules[model.Egress], hasDomain) {
 		return nil
 	}
-	why := e.unreadAnswers(p)
+	why := x.unreadAnswers(p)
 	if why == "" {
 		return nil
 	}
@@ -35,9 +62,9 @@ func (e *Engine) domainReports(p *policy) (reports []Report) {
 
 // unreadAnswers says which pods of this node that the policy selects, if any, ask for names without the proxy. It returns "" if there is no such pod, and a rule
 // for DNS.
-func (e *Engine) unreadAnswers(p *policy) string {
+func (x *policies) unreadAnswers(p *policy) string {
 	var pods []string
-	for key, ep := range e.local {
+	for key, ep := range x.local {
 		if slices.Contains(ep.policies, p) && !slices.ContainsFunc(ep.policies, (*policy).hasDNS) {
 			pods = append(pods, key)
 		}
@@ -49,7 +76,7 @@ func (e *Engine) unreadAnswers(p *policy) string {
 	case len(pods) > 1:
 		return fmt.Sprintf("no rule for DNS selects %s and %d more", pods[0], len(pods)-1)
 	}
-	for _, other := range e.policies {
+	for _, other := range x.byID {
 		if other.hasDNS() {
 			return ""
 		}

@@ -2,7 +2,6 @@ package engine
 
 import (
 	"encoding/binary"
-	"maps"
 	"net/netip"
 	"slices"
 	"strconv"
@@ -31,46 +30,106 @@ type selectorSet struct {
 	classes   map[*class]struct{}
 }
 
-func setKey(selectors []*selector) string {
-	key := make([]byte, 0, 4*len(selectors))
-	for _, s := range selectors {
-		key = binary.BigEndian.AppendUint32(key, s.id)
-	}
-	return string(key)
+// selectors are the selectors of all rules, and the sets that label sets, prefixes and classes match.
+type selectors struct {
+	byKey map[string]*selector
+	sets  map[string]*selectorSet
+	none  *selectorSet // the empty set
+	last  uint32
+	size  *size
+
+	added  []*selector // since takeChanges
+	unused bool        // since takeChanges a selector has lost its last rule
 }
 
-// intern returns the set of the selectors, with one more reference. It keeps the slice.
-func (e *Engine) intern(selectors []*selector) *selectorSet {
-	key := setKey(selectors)
-	s := e.selectorSets[key]
-	if s == nil {
-		s = &selectorSet{key: key, selectors: selectors, classes: map[*class]struct{}{}}
-		e.selectorSets[key] = s
-		e.size.addMembers(len(selectors))
-		for _, selector := range selectors {
-			selector.sets[s] = struct{}{}
-		}
-	}
-	s.refs++
+func newSelectors(size *size) *selectors {
+	s := &selectors{byKey: map[string]*selector{}, sets: map[string]*selectorSet{}, size: size}
+	s.none = s.intern(nil)
+	// Every pod matches this one from its beginning, so that a rule for all pods changes no class.
+	s.acquire(model.Peer{Pods: &model.Pods{}})
+	s.added = nil
 	return s
 }
 
-func (e *Engine) release(s *selectorSet) {
-	if s.refs--; s.refs > 0 {
+// acquire returns the peer's selector, with one more reference.
+func (s *selectors) acquire(peer model.Peer) *selector {
+	key := peerKey(peer)
+	sel := s.byKey[key]
+	if sel == nil {
+		s.last++
+		sel = &selector{id: s.last, key: key, peer: peer, sets: map[*selectorSet]struct{}{}, tables: map[*table]struct{}{}}
+		s.byKey[key] = sel
+		s.added = append(s.added, sel)
+	}
+	sel.refs++
+	return sel
+}
+
+func (s *selectors) release(sel *selector) {
+	sel.refs--
+	s.unused = s.unused || sel.refs == 0
+}
+
+// takeChanges deletes selectors without a rule. It returns the new and the deleted selectors since the last call.
+func (s *selectors) takeChanges() (added, removed []*selector) {
+	isUnused := func(sel *selector) bool { return sel.refs == 0 }
+	if s.unused {
+		for key, sel := range s.byKey {
+			if !isUnused(sel) {
+				continue
+			}
+			delete(s.byKey, key)
+			if len(s.added) == 0 || sel.id < s.added[0].id {
+				removed = append(removed, sel)
+			}
+		}
+	}
+	added = slices.DeleteFunc(s.added, isUnused)
+	s.added, s.unused = nil, false
+	return added, removed
+}
+
+// intern returns the set of the selectors, with one more reference. It keeps the slice.
+func (s *selectors) intern(list []*selector) *selectorSet {
+	key := make([]byte, 0, 4*len(list))
+	for _, sel := range list {
+		key = binary.BigEndian.AppendUint32(key, sel.id)
+	}
+	set := s.sets[string(key)]
+	if set == nil {
+		set = &selectorSet{key: string(key), selectors: list, classes: map[*class]struct{}{}}
+		s.sets[set.key] = set
+		s.size.addMembers(len(list))
+		for _, sel := range list {
+			sel.sets[set] = struct{}{}
+		}
+	}
+	set.refs++
+	return set
+}
+
+func (s *selectors) releaseSet(set *selectorSet) {
+	if set.refs--; set.refs > 0 {
 		return
 	}
-	delete(e.selectorSets, s.key)
-	e.size.addMembers(-len(s.selectors))
-	for _, selector := range s.selectors {
-		delete(selector.sets, s)
+	delete(s.sets, set.key)
+	s.size.addMembers(-len(set.selectors))
+	for _, sel := range set.selectors {
+		delete(sel.sets, set)
 	}
 }
+
+func byID(a, b *selector) int { return int(int64(a.id) - int64(b.id)) }
 
 // covers reports whether what it selects may be addresses of a kind.
 func (s *selector) covers(kind model.EndpointKind) bool {
 	outsideOnly := isDomain(s.peer) || s.peer.Block != nil && s.peer.Block.OutsideOnly
 	return !outsideOnly || kind == model.World
 }
+
+func isDomain(p model.Peer) bool { return p.Domain != model.DNSRule{} }
+
+func domainKey(r model.DNSRule) string { return "domain " + r.Name + " " + r.Pattern }
 
 // peerKey is equal for peers that select the same by the same requirements.
 func peerKey(p model.Peer) string {
@@ -128,43 +187,4 @@ func matches(s model.Selector, labels map[string]string) bool {
 		}
 	}
 	return true
-}
-
-func (tx *transaction) updateSelectors() {
-	e := tx.e
-	if tx.deadSelector {
-		for key, sel := range e.selectors {
-			if sel.refs > 0 {
-				continue
-			}
-			delete(e.selectors, key)
-			tx.changeDomain(sel, nil, slices.Collect(maps.Keys(sel.addresses)))
-			if sel.peer.Block != nil && !slices.Contains(tx.newSelectors, sel) {
-				e.removeBlock(tx, sel)
-			}
-		}
-	}
-	for _, sel := range tx.newSelectors {
-		if sel.refs > 0 && sel.peer.Block != nil {
-			e.addBlock(tx, sel)
-		}
-	}
-	if tx.deadSelector || len(tx.newSelectors) > 0 {
-		tx.updateLabelSets()
-	}
-	tx.updateBlocks()
-}
-
-func (tx *transaction) acquire(peer model.Peer) *selector {
-	e := tx.e
-	key := peerKey(peer)
-	sel := e.selectors[key]
-	if sel == nil {
-		e.lastSelector++
-		sel = &selector{id: e.lastSelector, key: key, peer: peer, sets: map[*selectorSet]struct{}{}, tables: map[*table]struct{}{}}
-		e.selectors[key] = sel
-		tx.newSelectors = append(tx.newSelectors, sel)
-	}
-	sel.refs++
-	return sel
 }

@@ -22,20 +22,3 @@ func (s *size) addWork(n int) {
 	s.work += n
 	s.exceeded = s.exceeded || s.work > maxWork
 }
-
-// rowWork is what a row takes: memory counts, too.
-const rowWork = 64
-
-// workFor is what it takes to find the rows for rules: each is asked once, and once more for each end of its ports. Layer 7 rules are joined and sorted there.
-func (t *table) workFor(rules []int32) int {
-	const ofSet = 128
-	ends, layer7 := 1, 0
-	for _, i := range rules {
-		r := &t.rules[i]
-		ends += 2 * len(r.ports)
-		if r.layer7 != nil {
-			layer7 += 8 * len(r.layer7.entries)
-		}
-	}
-	return ofSet + len(rules) + ends*(8+layer7)
-}
