@@ -14,6 +14,7 @@ import (
 	"porin.dev/porin/cells/server"
 	"porin.dev/porin/cells/supervisor"
 	"porin.dev/porin/internal/cell"
+	"porin.dev/porin/internal/task"
 )
 
 // Module is the datapath cell. It provides [Links], [Uplinks], [Maps], [Counters], the [policy.Enforcer], [policy.Connections],
@@ -31,16 +32,20 @@ func Module(cfg Config) fx.Option {
 			(*Datapath).OpenConnections,
 			func(x *Enforcer) policy.Enforcer { return x },
 			NewStep,
+			func(d *Datapath, l endpointmanager.Lookup, m endpointmanager.Manager, r link.Remover) *Checker {
+				return NewChecker(d, l, m, r)
+			},
 		),
 		endpointmanager.Describe(newDescriber),
-		doctor.Check(func(d *Datapath, l endpointmanager.Lookup, m endpointmanager.Manager, r link.Remover) *Checker {
-			return NewChecker(d, l, m, r)
-		}),
+		doctor.Check(func(c *Checker) *Checker { return c }),
 		capacity.Provide(NewCapacitySource),
 		supervisor.Tasks(newSweepTask),
 		supervisor.Tasks(newUplinksTask),
 		supervisor.Tasks(newFromUplinkTask),
 		supervisor.Tasks(newFilterTask),
+		supervisor.Tasks(func(c *Checker, log *slog.Logger) *task.Task {
+			return task.Forever(log, "datapath-follow-endpoints", c.Follow)
+		}),
 		server.Report(newReporter),
 		metrics.Collect(newCollector),
 		metrics.Collect(newPolicyCollector),

@@ -3,12 +3,14 @@ package datapath
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 
 	"porin.dev/porin/cells/doctor"
 	"porin.dev/porin/cells/endpoint"
 	"porin.dev/porin/cells/endpointmanager"
 	"porin.dev/porin/cells/link"
+	"porin.dev/porin/internal/reconcile"
 )
 
 // Keeper is what repairs need of the endpoints' manager.
@@ -18,64 +20,117 @@ type Keeper interface {
 	Creating() []endpoint.Attachment
 }
 
-// Checker compares the endpoints with the kernel: the datapath's doctor.Checker.
+// Checker compares the endpoints with the kernel: the datapath's doctor.Checker. Follow repairs what the kernel tells of at once.
 //
-// Endpoints come and go meanwhile. It compares endpoints that were ready before it read the kernel and are the same afterwards.
-// An entry counts as stale only if no endpoint of either time owned it, whatever its state. Only entries of an endpoint
-// that came and went while it read are found once, and never again.
+// Endpoints come and go meanwhile. It compares endpoints that are ready, by the rules of package reconcile. Only an entry of an
+// endpoint that came and went while it was read is found once, and never again.
 type Checker struct {
 	datapath  *Datapath
 	parts     []Part
 	endpoints endpointmanager.Lookup
 	keeper    Keeper
 	remover   link.Remover
+	follower  *reconcile.Follower[endpoint.Attachment]
 }
 
 // NewChecker returns the checker of a datapath.
 func NewChecker(d *Datapath, endpoints endpointmanager.Lookup, keeper Keeper, remover link.Remover) *Checker {
-	return &Checker{datapath: d, parts: []Part{d.Links(), d.Maps()}, endpoints: endpoints, keeper: keeper, remover: remover}
+	c := &Checker{datapath: d, parts: []Part{d.Links(), d.Maps()}, endpoints: endpoints, keeper: keeper, remover: remover}
+	c.follower = reconcile.NewFollower(changes{c}, d.log)
+	return c
 }
 
 // Owner implements doctor.Checker.
 func (*Checker) Owner() string { return "datapath" }
 
 // Examine implements doctor.Checker.
-func (c *Checker) Examine(_ context.Context, only string) ([]doctor.Finding, error) {
-	before, err := c.list(only)
+func (c *Checker) Examine(_ context.Context, only string) (findings []doctor.Finding, err error) {
+	list := c.endpoints.List
+	if only != "" {
+		attachment, err := endpoint.ParseAttachment(only)
+		if err != nil {
+			return nil, err
+		}
+		list = func() []endpoint.Endpoint {
+			ep, err := c.endpoints.Get(endpoint.ByAttachment(attachment))
+			if err != nil {
+				return nil
+			}
+			return []endpoint.Endpoint{ep}
+		}
+	}
+	found, err := reconcile.Examine(func() []Entry { return readyOf(list()) }, c.parts...)
 	if err != nil {
 		return nil, err
 	}
-	compared, err := c.compare(before)
-	if err != nil {
-		return nil, err
+	for _, f := range found {
+		findings = append(findings, c.endpointFinding(f.Owner, f.Difference))
 	}
-	after, err := c.list(only)
-	if err != nil {
-		return nil, err
-	}
-	findings := c.endpointFindings(compared, after)
 	if only != "" {
 		return findings, nil
 	}
-	stale, staleErr := c.staleFindings()
+	orphans, orphansErr := c.orphanFindings()
 	node, nodeErr := c.nodeFindings()
-	return slices.Concat(findings, stale, node), errors.Join(staleErr, nodeErr)
+	return slices.Concat(findings, orphans, node), errors.Join(orphansErr, nodeErr)
 }
 
-// list returns all endpoints, or the one of an attachment if it is there.
-func (c *Checker) list(only string) ([]endpoint.Endpoint, error) {
-	if only == "" {
-		return c.endpoints.List(), nil
+// readyOf are the endpoints that are ready, as they should be in the kernel.
+func readyOf(endpoints []endpoint.Endpoint) (entries []Entry) {
+	for _, ep := range endpoints {
+		if ep.State == endpoint.Ready {
+			entries = append(entries, entryOf(ep))
+		}
 	}
-	attachment, err := endpoint.ParseAttachment(only)
-	if err != nil {
-		return nil, err
+	return entries
+}
+
+func (c *Checker) endpointFinding(e Entry, d Difference) doctor.Finding {
+	finding := doctor.Finding{
+		Kind: d.Kind, Endpoint: e.Attachment.String(), Detail: d.String(),
+		Subject: fmt.Sprintf("endpoint %d on link %d: %s", e.ID, e.Link, d.Subject),
 	}
-	ep, err := c.endpoints.Get(endpoint.ByAttachment(attachment))
-	if errors.Is(err, endpointmanager.ErrNotFound) {
-		return nil, nil
+	switch d.Kind {
+	case linkDiffers: // for a person
+	case linkMissing:
+		finding.Repair = func(ctx context.Context) error { return c.deleteWithoutLink(ctx, e) }
+	default:
+		finding.Repair = func(ctx context.Context) error { return c.keeper.Repair(ctx, e.Attachment) }
+		if c.follower.IsContested(e.Attachment) {
+			finding.Detail += "; another program removes it after each repair, and the agent tries every 30 s"
+		}
 	}
-	return []endpoint.Endpoint{ep}, err
+	return finding
+}
+
+// owners are the present endpoints, and the names of the links of coming ones.
+func (c *Checker) owners() []Entry {
+	var entries []Entry
+	for _, a := range c.keeper.Creating() { // before the list: an endpoint that has come meanwhile is in both
+		entries = append(entries, Entry{LinkName: a.HostEnd()})
+	}
+	return append(entries, entriesOf(c.endpoints.List())...)
+}
+
+// orphanFindings finds objects without an endpoint. Objects that are read between two lists of the endpoints may belong to endpoints of either.
+func (c *Checker) orphanFindings() (findings []doctor.Finding, err error) {
+	latest := c.owners()
+	owners := func() []Entry {
+		before := latest
+		latest = c.owners()
+		return slices.Concat(before, latest)
+	}
+	findings, err = c.orphanLinks(owners)
+	for _, part := range c.parts {
+		orphans, partErr := part.Orphans(owners)
+		err = errors.Join(err, partErr)
+		for _, orphan := range orphans {
+			findings = append(findings, doctor.Finding{
+				Kind: orphan.Kind, Subject: orphan.Subject, Detail: orphan.Detail,
+				Repair: func(context.Context) error { return orphan.Remove(c.owners) },
+			})
+		}
+	}
+	return findings, err
 }
 
 // nodeFindings finds what has to do with no endpoint. It goes on after what could not be read.

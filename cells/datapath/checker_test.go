@@ -178,7 +178,7 @@ func TestExamineEndpointChanges(t *testing.T) {
 		{"it is broken", listSequence{one}, "program-missing program-missing"},
 		{"its deletion begins", listSequence{one, {leaving}}, ""},
 		{"it comes after the first lists", listSequence{none, none, none, one, one}, ""},
-		{"it goes before the last list", listSequence{{leaving}, {leaving}, {leaving}, {leaving}, {leaving}, none}, ""},
+		{"it goes before the last list", listSequence{{leaving}, {leaving}, {leaving}, {leaving}, {leaving}, {leaving}, none}, ""},
 	}
 	for _, row := range rows {
 		t.Run(row.name, func(t *testing.T) {

@@ -9,13 +9,24 @@ import (
 	"testing"
 
 	"porin.dev/porin/cells/datapath"
+	"porin.dev/porin/cells/datapath/datapathtest"
 	"porin.dev/porin/cells/endpoint"
 	"porin.dev/porin/cells/endpointmanager"
 	"porin.dev/porin/cells/ipam/ipamtest"
 	"porin.dev/porin/internal/testutil"
 )
 
-// Endpoints that come and go, by a real manager, are never found to be wrong, and neither are endpoints that stay.
+// repairs fails the test when an endpoint is repaired.
+type repairs struct{ t *testing.T }
+
+func (r repairs) Observe(trace endpoint.Trace) {
+	if trace.Operation == endpoint.OperationRepair {
+		r.t.Errorf("repaired: %+v", trace)
+	}
+}
+
+// Endpoints that come and go, by a real manager, are never found to be wrong, and neither are endpoints that stay. Follow repairs
+// nothing of them, and leaves nothing.
 func TestExamineDuringChurn(t *testing.T) {
 	n := newNode(t)
 	table := endpointmanager.NewTable()
@@ -23,10 +34,20 @@ func TestExamineDuringChurn(t *testing.T) {
 	cfg.StateDir = t.TempDir()
 	manager := endpointmanager.New(endpointmanager.Params{
 		Config: cfg, Log: slog.New(slog.DiscardHandler), Table: table,
-		Steps: endpoint.Steps{ipamtest.New(t, "10.0.0.0/16", "fd00::/112"), n.links, n.step},
+		Steps:     endpoint.Steps{ipamtest.New(t, "10.0.0.0/16", "fd00::/112"), n.links, n.step},
+		Observers: []endpoint.Observer{repairs{t}},
 	})
 	must(t, manager.Start(t.Context()))
 	defer func() { must(t, manager.Stop(context.Background())) }()
+	checker := datapath.NewChecker(n.datapath, table, manager, n.links)
+	ctx, cancel := context.WithCancel(context.Background())
+	followed := make(chan error, 1)
+	go func() { followed <- checker.Follow(ctx) }()
+	defer func() {
+		cancel()
+		<-followed
+		wantState(t, &realKernel{node: n}, datapathtest.State{})
+	}()
 	const workers, rounds = 8, 30
 	var group sync.WaitGroup
 	for i := range workers {
@@ -49,7 +70,6 @@ func TestExamineDuringChurn(t *testing.T) {
 	}
 	done := make(chan struct{})
 	go func() { group.Wait(); close(done) }()
-	checker := datapath.NewChecker(n.datapath, table, manager, n.links)
 	var last map[string]bool
 	for examinations := 1; ; examinations++ {
 		findings, err := checker.Examine(context.Background(), "")

@@ -3,7 +3,6 @@ package datapath
 import (
 	"fmt"
 	"net/netip"
-	"slices"
 
 	"porin.dev/porin/bpf/abi"
 	"porin.dev/porin/cells/endpoint"
@@ -11,15 +10,19 @@ import (
 
 // Entry is what the kernel has, or should have, of an endpoint.
 type Entry struct {
-	ID        uint16
-	Link      int          // index of the host end
-	LinkName  string       // its name
-	PodMAC    endpoint.MAC // of the container's end
-	HostMAC   endpoint.MAC // of the host end, the gateway's MAC for the container
-	Addresses endpoint.Addresses
+	ID         uint16
+	Attachment endpoint.Attachment // zero for an entry of the maps
+	Link       int                 // index of the host end
+	LinkName   string              // its name
+	PodMAC     endpoint.MAC        // of the container's end
+	HostMAC    endpoint.MAC        // of the host end, the gateway's MAC for the container
+	Addresses  endpoint.Addresses
 	// Limited says that the bandwidth is limited: all packets of the endpoint must pass the queues of its host end.
 	Limited bool
 }
+
+// String is the attachment.
+func (e Entry) String() string { return e.Attachment.String() }
 
 // entryOf is the endpoint as it should be in the kernel.
 func entryOf(ep endpoint.Endpoint) Entry {
@@ -28,7 +31,7 @@ func entryOf(ep endpoint.Endpoint) Entry {
 		name = ep.Spec.Attachment.HostEnd()
 	}
 	return Entry{
-		ID: ep.ID, Link: ep.Host.Index, LinkName: name, PodMAC: ep.Container.MAC, HostMAC: ep.Host.MAC, Addresses: ep.Addresses,
+		ID: ep.ID, Attachment: ep.Spec.Attachment, Link: ep.Host.Index, LinkName: name, PodMAC: ep.Container.MAC, HostMAC: ep.Host.MAC, Addresses: ep.Addresses,
 		Limited: ep.Spec.IsLimited(),
 	}
 }
@@ -88,21 +91,19 @@ type Desired struct {
 	names     map[string]bool
 	addresses map[netip.Addr]bool
 	ids       map[uint32]bool
-	links     map[int][]netip.Addr // the addresses routed to each link, by its index
+	links     map[int]bool
 }
 
 // DesiredOf is what the endpoints of all the lists should have. An endpoint may be in several of them, with what it had at
 // different times.
 func DesiredOf(lists ...[]Entry) Desired {
-	d := Desired{map[string]bool{}, map[netip.Addr]bool{}, map[uint32]bool{abi.NoEndpoint: true}, map[int][]netip.Addr{}}
+	d := Desired{map[string]bool{}, map[netip.Addr]bool{}, map[uint32]bool{abi.NoEndpoint: true}, map[int]bool{}}
 	for _, list := range lists {
 		for _, e := range list {
-			d.names[e.LinkName], d.ids[uint32(e.ID)] = true, true
-			addresses := e.Addresses.List()
-			for _, addr := range addresses {
+			d.names[e.LinkName], d.ids[uint32(e.ID)], d.links[e.Link] = true, true, true
+			for _, addr := range e.Addresses.List() {
 				d.addresses[addr] = true
 			}
-			d.links[e.Link] = append(d.links[e.Link], addresses...)
 		}
 	}
 	return d
@@ -112,19 +113,10 @@ func DesiredOf(lists ...[]Entry) Desired {
 func (d Desired) HasName(name string) bool { return d.names[name] }
 
 // HasLink reports whether the index is of an endpoint's link.
-func (d Desired) HasLink(index int) bool {
-	_, ok := d.links[index]
-	return ok
-}
+func (d Desired) HasLink(index int) bool { return d.links[index] }
 
 // HasAddress reports whether an endpoint has the address.
 func (d Desired) HasAddress(addr netip.Addr) bool { return d.addresses[addr] }
 
 // HasID reports whether the number is an endpoint's. That of the node's own counters is.
 func (d Desired) HasID(id uint32) bool { return d.ids[id] }
-
-// LacksAddress reports whether the link is an endpoint's that does not have the address. An address on a link without an endpoint goes
-// with the link.
-func (d Desired) LacksAddress(link int, addr netip.Addr) bool {
-	return d.HasLink(link) && !slices.Contains(d.links[link], addr)
-}

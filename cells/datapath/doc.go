@@ -22,8 +22,9 @@
 //
 //	Attach     Update, which asks for nothing
 //	Restore    Compare, and Update if there is a [Difference]; a repair is a Restore
-//	Prune      Stale, and Remove of each
-//	doctor     Compare and Stale; the repairs are Restore and Remove
+//	Prune      Orphans, and Remove of each
+//	doctor     Compare and Orphans; the repairs are Restore and Remove
+//	kernel     its notifications lead to Compare, and to a repair at once: [Checker.Follow]
 //
 // It touches links of its own only: veth host ends named by [v1.HostInterfaceName] after the attachment. Its marks are
 // that name, the protocol number of its routes, and what is below the BPF root.

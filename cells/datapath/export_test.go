@@ -4,8 +4,6 @@ import (
 	"net/netip"
 	"time"
 
-	"github.com/vishvananda/netlink"
-
 	"porin.dev/porin/bpf"
 )
 
@@ -32,7 +30,8 @@ func (d *Datapath) HoldSweep() (release func()) {
 	return d.sweeper.mu.Unlock
 }
 
-// ReadRoutes is what is read of the routes to an endpoint's address.
-func ReadRoutes(handle *netlink.Handle, link int, addr netip.Addr) ([]netlink.Route, error) {
-	return readRoutes(handle, link, addr)
+// PodRouteFound reports whether there is a route to an endpoint's address.
+func (d *Datapath) PodRouteFound(link int, addr netip.Addr) (found bool, err error) {
+	_, found, err = (&podRoutes{reader: d.links.reader}).Get(placed{link, hostPrefix(addr)})
+	return found, err
 }

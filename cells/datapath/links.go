@@ -15,7 +15,17 @@ import (
 	"porin.dev/porin/cells/endpoint"
 	"porin.dev/porin/cells/link"
 	"porin.dev/porin/internal/nl"
+	"porin.dev/porin/internal/reconcile"
 )
+
+// Part is a part of the kernel in which every endpoint has something: its map entries, or what is on its link.
+type Part = reconcile.Part[Entry]
+
+// Difference is one thing of an endpoint in the kernel that is not as it should be.
+type Difference = reconcile.Difference
+
+// Orphan is one thing in the kernel that no endpoint should have.
+type Orphan = reconcile.Orphan[Entry]
 
 // Links is what [Step] needs of the node's network interfaces. As a [Part] it is the filters on an endpoint's host end, and the
 // routes and neighbour entries that lead there: Update brings the host end up, Delete takes it down, and the link stays.
@@ -39,17 +49,18 @@ type Links interface {
 // nodeLinks is [Links] in the network namespace of the thread that started it.
 type nodeLinks struct {
 	handle     *netlink.Handle // nil unless started
-	reader     *netlink.Handle // for long lists, so that no ADD waits for them
+	reader     *netlink.Handle // for what is compared and listed, so that no ADD waits for it
 	neighbours *nl.Neighbours
 	router     *router
 	namespace  *os.File
-	filters    [2]netlink.BpfFilter // less their LinkIndex
+	programs   Part   // on host ends
+	addresses  []Part // what a host end that is up has of each address
 }
 
 // start opens the sockets and makes the node an IPv4 router. The programs and the namespace, which is the calling thread's,
 // must stay open until stop.
 func (n *nodeLinks) start(programs *loader.Programs, namespace *os.File, log *slog.Logger) (err error) {
-	opened := &nodeLinks{namespace: namespace, filters: filters(programs)}
+	opened := &nodeLinks{namespace: namespace}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, opened.stop())
@@ -66,6 +77,10 @@ func (n *nodeLinks) start(programs *loader.Programs, namespace *os.File, log *sl
 	}
 	if opened.router, err = startRouter(namespace, log); err != nil {
 		return err
+	}
+	opened.programs = newHostPrograms(programs, opened.handle, opened.reader)
+	opened.addresses = []Part{
+		newPodRoutes(opened.handle, opened.reader, opened.router), newPodNeighbours(opened.handle, opened.reader, opened.neighbours),
 	}
 	*n = *opened
 	return nil
@@ -114,6 +129,33 @@ func (n *nodeLinks) Forward(e Entry) error {
 		return ErrNotStarted
 	}
 	return n.router.forward(e)
+}
+
+// hostEnds lists the interfaces that bear Porin's mark, as far as the kernel gave the whole list.
+func (n *nodeLinks) hostEnds() ([]netlink.Link, error) {
+	if n.reader == nil {
+		return nil, ErrNotStarted
+	}
+	ends, err := link.HostEnds(n.reader)
+	return ends, ignoreInterrupted(err)
+}
+
+// Addresses reads them in the routes that have Porin's mark.
+func (n *nodeLinks) Addresses() (map[int][]netip.Addr, error) {
+	if n.reader == nil {
+		return nil, ErrNotStarted
+	}
+	routes, err := listRoutes(n.reader)
+	if err != nil {
+		return nil, err
+	}
+	led := map[int][]netip.Addr{}
+	for _, r := range routes {
+		if dst := nl.Prefix(r.Dst); dst.IsValid() && dst.IsSingleIP() {
+			led[r.LinkIndex] = append(led[r.LinkIndex], dst.Addr())
+		}
+	}
+	return led, nil
 }
 
 func (n *nodeLinks) WaitForCarrier(ctx context.Context, host, container int, namespace *endpoint.Namespace) error {

@@ -10,6 +10,7 @@ import (
 	"porin.dev/porin/bpf"
 	"porin.dev/porin/bpf/abi"
 	"porin.dev/porin/cells/endpoint"
+	"porin.dev/porin/internal/reconcile"
 )
 
 func (k *kernelMaps) Compare(e Entry) (differences []Difference, err error) {
@@ -35,11 +36,11 @@ func (m *bpfMaps) compare(e Entry) (differences []Difference, err error) {
 	var drops []abi.Drops
 	lookupErr := m.Drops.Lookup(uint32(e.ID), &drops)
 	if errors.Is(lookupErr, ebpf.ErrKeyNotExist) {
-		add(&Difference{mapEntryMissing, entryName(bpf.Drops, strconv.Itoa(int(e.ID))), missing}, nil)
+		add(&Difference{Kind: mapEntryMissing, Subject: entryName(bpf.Drops, strconv.Itoa(int(e.ID))), Detail: reconcile.Missing}, nil)
 	}
 	add(nil, gone(lookupErr))
 	if m.generation(e.ID) == 0 {
-		add(&Difference{mapEntryMissing, entryName(bpf.Slots, strconv.Itoa(int(e.ID))), missing}, nil)
+		add(&Difference{Kind: mapEntryMissing, Subject: entryName(bpf.Slots, strconv.Itoa(int(e.ID))), Detail: reconcile.Missing}, nil)
 	}
 	return differences, err
 }
@@ -49,11 +50,11 @@ func compareEntry[K, V comparable](m *ebpf.Map, key K, want V, subject string) (
 	err := m.Lookup(key, &found)
 	switch {
 	case errors.Is(err, ebpf.ErrKeyNotExist):
-		return &Difference{mapEntryMissing, subject, missing}, nil
+		return &Difference{Kind: mapEntryMissing, Subject: subject, Detail: reconcile.Missing}, nil
 	case err != nil || found == want:
 		return nil, err
 	}
-	return &Difference{mapEntryDiffers, subject, entryText(found) + " instead of " + entryText(want)}, nil
+	return &Difference{Kind: mapEntryDiffers, Subject: subject, Detail: entryText(found) + " instead of " + entryText(want)}, nil
 }
 
 // entryName names an entry for people.
@@ -71,16 +72,16 @@ func entryText(value any) string {
 	return "counters"
 }
 
-// Stale finds the entries of links, addresses and numbers that no endpoint has. An entry that leads an endpoint's address to
+// Orphans finds the entries of links, addresses and numbers that no endpoint has. An entry that leads an endpoint's address to
 // another link is a difference of the endpoint. By address comes first: the order of kernelMaps.
-func (k *kernelMaps) Stale(want Want) (stale []Stale, err error) {
+func (k *kernelMaps) Orphans(owners func() []Entry) (orphans []Orphan, err error) {
 	all, err := k.list()
-	d := want()
+	d := DesiredOf(owners())
 	for addr, value := range all.byAddress {
 		owned := func(d Desired) bool { return d.HasAddress(addr.IP()) }
 		if !owned(d) {
 			remove := func(m *bpfMaps) error { return deleteSame(m.Endpoints, addr, value) }
-			stale = append(stale, k.stale(bpf.Endpoints, addr.IP().String(), value, owned, remove))
+			orphans = append(orphans, k.orphan(bpf.Endpoints, addr.IP().String(), value, owned, remove))
 		}
 	}
 	for index, value := range all.byLink {
@@ -89,26 +90,29 @@ func (k *kernelMaps) Stale(want Want) (stale []Stale, err error) {
 			remove := func(m *bpfMaps) error {
 				return errors.Join(deleteSame(m.Links, index, value), m.raiseGeneration(value.Id)) // its connections end, too
 			}
-			stale = append(stale, k.stale(bpf.Links, strconv.Itoa(int(index)), value, owned, remove))
+			orphans = append(orphans, k.orphan(bpf.Links, strconv.Itoa(int(index)), value, owned, remove))
 		}
 	}
 	for id, value := range all.counters {
 		owned := func(d Desired) bool { return d.HasID(id) }
 		if !owned(d) {
 			remove := func(m *bpfMaps) error { return gone(m.Drops.Delete(id)) }
-			stale = append(stale, k.stale(bpf.Drops, strconv.Itoa(int(id)), value, owned, remove))
+			orphans = append(orphans, k.orphan(bpf.Drops, strconv.Itoa(int(id)), value, owned, remove))
 		}
 	}
-	return stale, err
+	return orphans, err
 }
 
-func (k *kernelMaps) stale(name, key string, value any, owned func(Desired) bool, remove func(*bpfMaps) error) Stale {
+func (k *kernelMaps) orphan(
+	name, key string, value any, owned func(Desired) bool, remove func(*bpfMaps) error,
+) Orphan {
 	subject := entryName(name, key)
-	return Stale{
-		Difference{mapEntryOrphan, subject, fmt.Sprintf("%s: %s, and there is no such endpoint", subject, entryText(value))},
-		func(want Want) error {
+	detail := fmt.Sprintf("%s: %s, and there is no such endpoint", subject, entryText(value))
+	return Orphan{
+		Difference: Difference{Kind: mapEntryOrphan, Subject: subject, Detail: detail},
+		Remove: func(owners func() []Entry) error {
 			updates := k.updates.Load() // before the look: an endpoint that comes after it is noticed
-			if owned(want()) {
+			if owned(DesiredOf(owners())) {
 				return nil
 			}
 			return k.unlessUpdated(updates, remove)

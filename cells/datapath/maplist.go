@@ -92,3 +92,14 @@ func addressesOf(link abi.Link) (addresses endpoint.Addresses) {
 	}
 	return addresses
 }
+
+// endpointOn returns the number of the endpoint that the programs know the link of.
+func (k *kernelMaps) endpointOn(link int) (id uint16, known bool) {
+	err := k.use(func(m *bpfMaps) error {
+		var value abi.Link
+		err := m.Links.Lookup(uint32(link), &value)
+		id = value.Id
+		return err
+	})
+	return id, err == nil
+}

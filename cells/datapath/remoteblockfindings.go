@@ -8,6 +8,7 @@ import (
 	"porin.dev/porin/bpf/abi"
 	"porin.dev/porin/cells/datapath/loader"
 	"porin.dev/porin/cells/doctor"
+	"porin.dev/porin/internal/reconcile"
 )
 
 // findings compares the map with the last call of SetRemoteBlocks.
@@ -33,7 +34,7 @@ func (r *remoteBlocks) findings(p *pins) (findings []doctor.Finding, err error) 
 	}
 	for _, block := range r.blocks {
 		if key := abi.CIDRKeyOf(block); !has[key] {
-			add(block, missing)
+			add(block, reconcile.Missing)
 		} else {
 			delete(has, key)
 		}

@@ -14,7 +14,6 @@ import (
 
 	"porin.dev/porin/bpf"
 	"porin.dev/porin/bpf/abi"
-	"porin.dev/porin/cells/datapath"
 	"porin.dev/porin/internal/nl"
 	"porin.dev/porin/internal/testutil"
 )
@@ -111,11 +110,10 @@ func TestPruneReportsRemoved(t *testing.T) {
 	}
 }
 
-// TestReadRoutesWithoutLink: the link was there when its filters were read, and the list of its routes is refused.
-func TestReadRoutesWithoutLink(t *testing.T) {
+// TestPodRouteWithoutLink: the link was there when its filters were read, and the list of its routes is refused.
+func TestPodRouteWithoutLink(t *testing.T) {
 	n := newNode(t)
-	routes, err := datapath.ReadRoutes(n.Netlink(t), 4711, netip.MustParseAddr("10.0.0.9"))
-	if err != nil || len(routes) > 0 {
-		t.Errorf("routes %v, error %v, want none", routes, err)
+	if found, err := n.datapath.PodRouteFound(4711, netip.MustParseAddr("10.0.0.9")); err != nil || found {
+		t.Errorf("found %v, error %v, want none", found, err)
 	}
 }

@@ -12,6 +12,7 @@ import (
 
 	"porin.dev/porin/bpf/abi"
 	"porin.dev/porin/cells/endpoint"
+	"porin.dev/porin/internal/reconcile"
 )
 
 // Pins is what [Step] needs of the pinned programs.
@@ -123,29 +124,18 @@ func (s *Step) restore(ep endpoint.Endpoint) (replaced []string, err error) {
 	if err := s.links.Forward(e); err != nil {
 		return nil, err
 	}
-	for _, part := range s.parts {
-		one, err := restorePart(part, e)
-		if replaced = append(replaced, one...); err != nil {
-			return replaced, err
-		}
-	}
-	return replaced, nil
+	return reconcile.Restore(e, s.parts...)
 }
 
 // Prune removes routes, neighbour entries, map entries and pins that bear Porin's mark and belong to none of live.
 func (s *Step) Prune(_ context.Context, live []endpoint.Endpoint) (removed []string, err error) {
-	d := DesiredOf(entriesOf(live))
-	var errs []error
-	for _, part := range s.parts {
-		one, err := prunePart(part, func() Desired { return d })
-		removed, errs = append(removed, one...), append(errs, err)
-	}
-	pins, err := s.pins.PrunePins()
-	removed, errs = append(removed, pins...), append(errs, err)
+	removed, err = reconcile.Prune(func() []Entry { return entriesOf(live) }, s.parts...)
+	pins, pinsErr := s.pins.PrunePins()
+	removed = append(removed, pins...)
 	if len(removed) > 0 {
 		s.log.Info("datapath pruned", "removed", len(removed), "pins", len(pins))
 	}
-	if err := errors.Join(errs...); err != nil {
+	if err := errors.Join(err, pinsErr); err != nil {
 		return removed, fmt.Errorf("prune the datapath: %w", err)
 	}
 	return removed, nil

@@ -62,9 +62,5 @@ func (h *clsactHook) checkClsact(index int) error {
 func (h *clsactHook) detach(index int) error {
 	filter := h.filter
 	filter.LinkIndex = index
-	err := h.handle.FilterDel(&filter)
-	if isRefusal(err) {
-		return nil
-	}
-	return explain("detach "+filter.Name+" from link", index, err)
+	return explain("detach "+filter.Name+" from link", index, ignoreRefusal(h.handle.FilterDel(&filter)))
 }

@@ -9,6 +9,7 @@ import (
 
 	"porin.dev/porin/cells/doctor"
 	"porin.dev/porin/internal/nl"
+	"porin.dev/porin/internal/reconcile"
 )
 
 // findings compares the devices with what is required.
@@ -45,7 +46,7 @@ func (u *uplinks) finding(l netlink.Link, found uint32, required bool) (f doctor
 	}
 	switch {
 	case required && found == 0:
-		f.Kind, f.Detail = u.side.missing, missing
+		f.Kind, f.Detail = u.side.missing, reconcile.Missing
 	case required && found != u.programID:
 		f.Kind, f.Detail = u.side.missing, fmt.Sprintf("%d instead of %d", found, u.programID)
 	case !required && found != 0:

@@ -5,6 +5,7 @@ import (
 	"maps"
 	"net/netip"
 	"testing"
+	"time"
 
 	"github.com/vishvananda/netlink"
 
@@ -20,25 +21,56 @@ type breakage struct {
 	kinds map[string]int // that the doctor finds about it
 }
 
+// breakages are what the kernel does not tell of.
 var breakages = []breakage{
-	{"no filters", func(r *rig, _ pod, host *netlink.LinkAttrs) error {
-		return r.node.Netlink(r).QdiscDel(testutil.Clsact(host.Index))
-	}, map[string]int{"program-missing": 2}},
-	{"no route", func(r *rig, p pod, host *netlink.LinkAttrs) error {
-		return r.node.Netlink(r).RouteDel(testutil.HostRoute(host.Index, p.ipv6, 0))
-	}, map[string]int{"route-missing": 1}},
-	{"a route that leads elsewhere", func(r *rig, p pod, _ *netlink.LinkAttrs) error {
-		return r.node.Netlink(r).RouteReplace(testutil.HostRoute(1, p.ipv4, 0))
-	}, map[string]int{"route-differs": 1}},
-	{"no neighbour", func(r *rig, p pod, host *netlink.LinkAttrs) error {
-		return r.node.Netlink(r).NeighDel(testutil.PermanentNeighbour(host.Index, p.ipv4, nil))
-	}, map[string]int{"neighbour-missing": 1}},
 	{"no map entries", func(r *rig, p pod, host *netlink.LinkAttrs) error {
 		return errors.Join(r.pinned(bpf.Endpoints).Delete(abi.AddrOf(p.ipv4)), r.pinned(bpf.Links).Delete(uint32(host.Index)))
 	}, map[string]int{"map-entry-missing": 2}},
 	{"another map entry", func(r *rig, p pod, host *netlink.LinkAttrs) error {
 		return r.pinned(bpf.Endpoints).Put(abi.AddrOf(p.ipv6), abi.Endpoint{Ifindex: uint32(host.Index), Id: 999})
 	}, map[string]int{"map-entry-differs": 1}},
+}
+
+// told are what the kernel tells of.
+var told = []breakage{
+	{name: "no filters", do: func(r *rig, _ pod, host *netlink.LinkAttrs) error {
+		return r.node.Netlink(r).QdiscDel(testutil.Clsact(host.Index))
+	}},
+	{name: "no route", do: func(r *rig, p pod, host *netlink.LinkAttrs) error {
+		return r.node.Netlink(r).RouteDel(testutil.HostRoute(host.Index, p.ipv6, 0))
+	}},
+	{name: "a route that leads elsewhere", do: func(r *rig, p pod, _ *netlink.LinkAttrs) error {
+		return r.node.Netlink(r).RouteReplace(testutil.HostRoute(1, p.ipv4, 0))
+	}},
+	{name: "no neighbour", do: func(r *rig, p pod, host *netlink.LinkAttrs) error {
+		return r.node.Netlink(r).NeighDel(testutil.PermanentNeighbour(host.Index, p.ipv4, nil))
+	}},
+	{name: "the host end is down", do: func(r *rig, _ pod, host *netlink.LinkAttrs) error {
+		return r.node.Netlink(r).LinkSetDown(testutil.LinkAt(host.Index))
+	}},
+	{name: "the host end was down", do: func(r *rig, _ pod, host *netlink.LinkAttrs) error { // the kernel does not tell of its routes
+		return errors.Join(r.node.Netlink(r).LinkSetDown(testutil.LinkAt(host.Index)), r.node.Netlink(r).LinkSetUp(testutil.LinkAt(host.Index)))
+	}},
+}
+
+// TestTakenComesBack: what another program takes is back within a second, without the doctor.
+func TestTakenComesBack(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, "--doctor-interval=0s")
+	for _, b := range told {
+		p := r.pod()
+		began := time.Now()
+		if err := b.do(r, p, r.host(p.Container)); err != nil {
+			t.Fatalf("%s: %v", b.name, err)
+		}
+		if err := testutil.Poll(time.Second, func() error { return r.cni.Check(p.Container) }); err != nil {
+			t.Errorf("%s: CHECK after a second: %v", b.name, err)
+		}
+		t.Logf("%s: CHECK succeeds after %v", b.name, time.Since(began))
+		r.reached(b.name, p)
+		r.cni.MustDel(t, p.Container)
+	}
+	r.nothingLeft()
 }
 
 // reached checks that the node and the container reach each other.
@@ -77,9 +109,9 @@ func TestDoctorRepairsEndpoint(t *testing.T) {
 	if len(found) != len(breakages) {
 		t.Errorf("found %v, of which some is about none of them", found)
 	}
-	r.expect(map[string]float64{findingsGauge("program-missing", "datapath"): 2, findingsGauge("route-differs", "datapath"): 1})
+	r.expect(map[string]float64{findingsGauge("map-entry-missing", "datapath"): 2, findingsGauge("map-entry-differs", "datapath"): 1})
 	r.agrees()
-	r.expect(map[string]float64{findingsGauge("program-missing", "datapath"): 0, findingsGauge("route-differs", "datapath"): 0})
+	r.expect(map[string]float64{findingsGauge("map-entry-missing", "datapath"): 0, findingsGauge("map-entry-differs", "datapath"): 0})
 	for i, p := range append(pods, sound) {
 		name := append(breakages, breakage{name: "nothing"})[i].name
 		r.reached(name, p)
@@ -121,11 +153,11 @@ func TestDoctorReportOnly(t *testing.T) {
 	}
 	testutil.Eventually(t, func() error {
 		for _, f := range r.answered().Findings {
-			if f.Times > 1 && f.Outcome == "" && f.Kind == "program-missing" {
+			if f.Times > 1 && f.Outcome == "" && f.Kind == "map-entry-missing" {
 				return nil
 			}
 		}
 		return errors.New("there are no two looks yet")
 	})
-	failedWith(t, r.cni.Check(p.Container), "program-missing: ")
+	failedWith(t, r.cni.Check(p.Container), "map-entry-missing: ")
 }

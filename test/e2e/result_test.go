@@ -11,6 +11,8 @@ import (
 	"github.com/vishvananda/netlink"
 
 	v1 "porin.dev/porin/api/v1"
+	"porin.dev/porin/bpf"
+	"porin.dev/porin/bpf/abi"
 	"porin.dev/porin/internal/nl"
 	"porin.dev/porin/internal/testutil"
 )
@@ -117,8 +119,8 @@ func TestCHECKDifferences(t *testing.T) {
 		"down in the container": {"eth0 is down", func(_ pod, inside, _ *netlink.Handle, eth0 netlink.Link) error {
 			return inside.LinkSetDown(eth0)
 		}},
-		"down on the node": {"link-down", func(_ pod, _, node *netlink.Handle, eth0 netlink.Link) error {
-			return node.LinkSetDown(testutil.LinkAt(eth0.Attrs().ParentIndex))
+		"unknown to the programs": {"map-entry-missing", func(p pod, _, _ *netlink.Handle, _ netlink.Link) error {
+			return r.pinned(bpf.Endpoints).Delete(abi.AddrOf(p.ipv4))
 		}},
 		"no interface": {"eth0 is missing in the container", func(_ pod, inside, _ *netlink.Handle, eth0 netlink.Link) error {
 			return inside.LinkDel(eth0)

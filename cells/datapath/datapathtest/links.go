@@ -128,9 +128,9 @@ func (l links) Compare(e datapath.Entry) (differences []datapath.Difference, err
 	return differences, nil
 }
 
-// Stale finds nothing: all routes are from Update.
-func (l links) Stale(datapath.Want) ([]datapath.Stale, error) {
-	unlock, err := l.kernel.lock("Links.Stale")
+// Orphans finds nothing: all routes are from Update.
+func (l links) Orphans(func() []datapath.Entry) ([]datapath.Orphan, error) {
+	unlock, err := l.kernel.lock("Links.Orphans")
 	defer unlock()
 	return nil, err
 }

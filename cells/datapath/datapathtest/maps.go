@@ -62,17 +62,17 @@ func (m maps) Compare(e datapath.Entry) (differences []datapath.Difference, err 
 	return differences, err
 }
 
-func (m maps) Stale(want datapath.Want) (stale []datapath.Stale, err error) {
-	unlock, err := m.kernel.lock("Maps.Stale")
+func (m maps) Orphans(owners func() []datapath.Entry) (orphans []datapath.Orphan, err error) {
+	unlock, err := m.kernel.lock("Maps.Orphans")
 	defer unlock()
 	if err != nil {
 		return nil, err
 	}
-	k, desired := m.kernel, want()
+	k, desired := m.kernel, datapath.DesiredOf(owners())
 	add := func(name string, key any, remove func()) {
-		stale = append(stale, datapath.Stale{
+		orphans = append(orphans, datapath.Orphan{
 			Difference: datapath.Difference{Kind: "map-entry-orphan", Subject: fmt.Sprintf("map entry %s %v", name, key)},
-			Remove: func(datapath.Want) error {
+			Remove: func(func() []datapath.Entry) error {
 				defer k.use()()
 				remove()
 				return nil
@@ -94,7 +94,7 @@ func (m maps) Stale(want datapath.Want) (stale []datapath.Stale, err error) {
 			add(bpf.Drops, id, func() { delete(k.traffic, id) })
 		}
 	}
-	return stale, nil
+	return orphans, nil
 }
 
 // Entries returns the entries by link.

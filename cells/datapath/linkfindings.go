@@ -14,43 +14,10 @@ import (
 	"porin.dev/porin/cells/link"
 )
 
-// desired is the expected state of the present endpoints, and the names of the links of coming ones.
-func (c *Checker) desired() []Entry {
-	var entries []Entry
-	for _, a := range c.keeper.Creating() { // before the list: an endpoint that has come meanwhile is in both
-		entries = append(entries, Entry{LinkName: a.HostEnd()})
-	}
-	return append(entries, entriesOf(c.endpoints.List())...)
-}
-
-// staleFindings finds objects without an endpoint. Objects that are read between two lists of the endpoints may belong to endpoints of either.
-func (c *Checker) staleFindings() (findings []doctor.Finding, err error) {
-	latest := c.desired()
-	want := func() Desired {
-		before := latest
-		latest = c.desired()
-		return DesiredOf(before, latest)
-	}
-	findings, err = c.staleLinks(want)
-	for _, part := range c.parts {
-		stale, partErr := part.Stale(want)
-		err = errors.Join(err, partErr)
-		for _, s := range stale {
-			findings = append(findings, doctor.Finding{
-				Kind: s.Kind, Subject: s.Subject, Detail: s.Detail,
-				Repair: func(context.Context) error { return s.Remove(c.desiredNow) },
-			})
-		}
-	}
-	return findings, err
-}
-
-func (c *Checker) desiredNow() Desired { return DesiredOf(c.desired()) }
-
-// staleLinks finds host ends, which package link makes and removes.
-func (c *Checker) staleLinks(want Want) (findings []doctor.Finding, err error) {
+// orphanLinks finds host ends, which package link makes and removes. It calls owners after it has read the kernel.
+func (c *Checker) orphanLinks(owners func() []Entry) (findings []doctor.Finding, err error) {
 	ends, err := c.datapath.links.hostEnds()
-	d := want()
+	d := DesiredOf(owners())
 	for _, l := range ends {
 		index, name := l.Attrs().Index, l.Attrs().Name
 		if d.HasLink(index) || d.HasName(name) {
@@ -77,7 +44,7 @@ func (c *Checker) removeLink(ctx context.Context, index int, name string) error 
 	case now.Attrs().Name != name || !link.IsHostEnd(now):
 		return nil
 	}
-	if d := c.desiredNow(); d.HasLink(index) || d.HasName(name) {
+	if d := DesiredOf(c.owners()); d.HasLink(index) || d.HasName(name) {
 		return nil
 	}
 	return c.remover.Remove(ctx, index)
@@ -91,4 +58,19 @@ func madeFor(l netlink.Link) string {
 		return ""
 	}
 	return whose
+}
+
+// deleteWithoutLink deletes an endpoint whose link is gone for good, and not the attachment's next one, which may begin
+// meanwhile.
+func (c *Checker) deleteWithoutLink(ctx context.Context, e Entry) error {
+	ep, err := c.endpoints.Get(endpoint.ByID(e.ID))
+	if err != nil || ep.State != endpoint.Ready || entryOf(ep) != e {
+		return nil // it is another by now, or on its way
+	}
+	if _, err := c.datapath.Links().Link(e.Link); !errors.Is(err, ErrNoLink) {
+		return err
+	}
+	cfg := endpoint.DeleteConfig{Began: max(ep.Spec.Began, 1)} // 0 would be now
+	result := c.keeper.Delete(ctx, e.Attachment, cfg)
+	return errors.Join(result.Errors...)
 }
