@@ -112,6 +112,7 @@ func (r Random) Connection(w World) Connection {
 	}
 	if r.chance(10) {
 		c.Protocol = pick(r, model.ICMP, model.ICMPv6, 47)
+		c.Port = max(c.Port, 1) // of ICMP, port 0 stands for all types but echo requests
 	}
 	return c
 }
