@@ -155,6 +155,7 @@ func (e *managed) serve(msg *message) answer {
 	switch msg.verb {
 	case verbRemove:
 		if isReady && msg.config.Began > 0 && e.ep.Spec.Began > msg.config.Began {
+			e.m.registry.update(func() { e.named = false }) // a deletion record of an earlier life is worked off
 			return answer{DeleteResult: DeleteResult{Skipped: 1}}
 		}
 		e.aim(msg.config)
@@ -184,8 +185,9 @@ func (e *managed) aim(config endpoint.DeleteConfig) {
 			// The DEL knows which IPAM plugin gave the addresses of a link without a record.
 			e.ep.Spec.IPAM, e.ep.Spec.NetNS, e.ep.Spec.ExternalIPAM = config.IPAM, config.NetNS, true
 		}
-		config.Sweep, config.Network, config.NetNS, config.IPAM = false, "", "", endpoint.IPAMPlugin{}
+		config.Network, config.NetNS, config.IPAM = "", "", endpoint.IPAMPlugin{}
 	}
+	config.Sweep = e.swept || e.attachment.IsUnnamed() // the number may not be that of what is left
 	if e.removal == nil {
 		e.removal = &removal{}
 	}

@@ -296,7 +296,9 @@ func (m *manager) makeRoom(ctx context.Context, spec endpoint.Spec, inTheWay []*
 				return a.err
 			}
 		}
-		m.registry.update(func() { e.superseded = true })
+		if result.Skipped == 0 { // it was not renewed meanwhile
+			m.registry.update(func() { e.superseded = true })
+		}
 	}
 	return nil
 }

@@ -24,6 +24,7 @@ type probe struct {
 	told     []string
 	buried   []endpoint.Deletion
 	attached int
+	configs  []endpoint.DeleteConfig // of each Detach
 }
 
 func (p *probe) Name() string { return "probe" }
@@ -41,7 +42,10 @@ func (p *probe) Attach(ctx context.Context, ep endpoint.Endpoint, _ *endpoint.Na
 	return ep, nil
 }
 
-func (p *probe) Detach(context.Context, endpoint.Endpoint, endpoint.DeleteConfig) error {
+func (p *probe) Detach(_ context.Context, _ endpoint.Endpoint, config endpoint.DeleteConfig) error {
+	p.mu.Lock()
+	p.configs = append(p.configs, config)
+	p.mu.Unlock()
 	if p.detach != nil {
 		if err := p.detach(); err != nil {
 			return err
