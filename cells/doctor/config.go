@@ -21,7 +21,7 @@ func DefaultConfig() Config { return Config{Interval: 30 * time.Second, Repair: 
 // Flags adds the flags of the doctor.
 func (c *Config) Flags(fs *pflag.FlagSet) {
 	fs.DurationVar(&c.Interval, "doctor-interval", c.Interval, "`time` between two examinations; 0 examines only when asked")
-	fs.BoolVar(&c.Repair, "doctor-repair", c.Repair, "repair what two examinations in a row have found; false only reports it")
+	fs.BoolVar(&c.Repair, "doctor-repair", c.Repair, "repair what two examinations in a row have found; false only reports it. What the kernel tells of, such as a route of a pod that another program removes, the agent restores in any case")
 }
 
 // Validate reports every fault.

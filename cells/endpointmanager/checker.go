@@ -115,7 +115,7 @@ func (c checker) record(kind string, ep endpoint.Endpoint, detail string) doctor
 func (c checker) unfinished(only string) (findings []doctor.Finding) {
 	for _, e := range c.m.registry.list(func(e *managed) bool { return e.failed != nil && (only == "" || e.attachment.String() == only) }) {
 		var failed failedDeletion
-		c.m.registry.update(func() { failed = *e.failed })
+		c.m.registry.withLock(func() { failed = *e.failed })
 		findings = append(findings, doctor.Finding{
 			Kind: kindUnfinished, Subject: e.attachment.String(), Endpoint: knownText(e.attachment),
 			Detail: fmt.Sprintf("tried %d times: %v", failed.times, failed.err),
@@ -137,7 +137,7 @@ func (c checker) held(only string) (findings []doctor.Finding) {
 	return findings
 }
 
-// knownText is the text of the attachment, and "" for the placeholder of an unknown one.
+// knownText returns the text of the attachment, or "" for a held link whose container is not known.
 func knownText(a endpoint.Attachment) string {
 	if a.IsUnnamed() {
 		return ""

@@ -155,7 +155,7 @@ func (e *managed) serve(msg *message) answer {
 	switch msg.verb {
 	case verbRemove:
 		if isReady && msg.config.Began > 0 && e.ep.Spec.Began > msg.config.Began {
-			e.m.registry.update(func() { e.named = false }) // a deletion record of an earlier life is worked off
+			e.m.registry.withLock(func() { e.named = false }) // a deletion record of an earlier life is worked off
 			return answer{DeleteResult: DeleteResult{Skipped: 1}}
 		}
 		e.aim(msg.config)

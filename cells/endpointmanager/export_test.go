@@ -25,7 +25,7 @@ func Serving(s Service) { s.(*manager).deletionRecords.Serving() }
 // Dying has what is left of a killed manager begin nothing more, and take no error for a success.
 func Dying(s Service) {
 	r := s.(*manager).registry
-	r.update(func() { r.stopped, r.closed = true, true })
+	r.withLock(func() { r.stopped, r.closed = true, true })
 }
 
 // Refused counts the transitions that the table has refused.
@@ -44,19 +44,19 @@ func Hold(s Service) Holder { return s.(*manager) }
 // ForgetDeletions is a fault: an ADD that began before a deletion of its attachment is no longer refused.
 func ForgetDeletions(s Service) {
 	m := s.(*manager)
-	m.registry.update(func() { clear(m.registry.calls.deleted) })
+	m.registry.withLock(func() { clear(m.registry.calls.deleted) })
 }
 
 // ForgetPods is a fault: the next container of a pod does not supersede its older containers.
 func ForgetPods(s Service) {
 	m := s.(*manager)
-	m.registry.update(func() { clear(m.registry.byPod) })
+	m.registry.withLock(func() { clear(m.registry.byPod) })
 }
 
 // FreeNumber is a fault: the number is free while its endpoint is there, and the next one gets it.
 func FreeNumber(s Service, id uint16) {
 	r := s.(*manager).registry
-	r.update(func() {
+	r.withLock(func() {
 		delete(r.numbers.used, id)
 		r.numbers.last = id - 1
 	})

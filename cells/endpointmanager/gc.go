@@ -75,7 +75,7 @@ func (m *manager) Collect(ctx context.Context, gc GC) (result GCResult) {
 func (m *manager) limit(gc GC, stale []*managed, live int) ([]*managed, error) {
 	var before withheld
 	var second bool
-	m.registry.update(func() {
+	m.registry.withLock(func() {
 		before, second = m.registry.withheld[gc.Network]
 		delete(m.registry.withheld, gc.Network)
 	})
@@ -93,7 +93,7 @@ func (m *manager) limit(gc GC, stale []*managed, live int) ([]*managed, error) {
 	for _, e := range rest {
 		named[e.attachment] = true
 	}
-	m.registry.update(func() { m.registry.withheld[gc.Network] = withheld{named, gc.Began} })
+	m.registry.withLock(func() { m.registry.withheld[gc.Network] = withheld{named, gc.Began} })
 	return empty, fmt.Errorf("%d of the %d endpoints of network %q are not valid, which is more than %.0f %%, and %d of them stay: %s. Call again to take them down",
 		len(stale), live, gc.Network, 100*m.cfg.GCShare, len(rest), why)
 }

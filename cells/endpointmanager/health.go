@@ -38,7 +38,7 @@ func (h health) Condition() supervisor.Condition {
 func checkLedger(m *manager) error {
 	err := m.ledger.Lost()
 	was := false
-	m.registry.update(func() { was, m.registry.lost = m.registry.lost, err != nil })
+	m.registry.withLock(func() { was, m.registry.lost = m.registry.lost, err != nil })
 	switch {
 	case err != nil && !was:
 		m.log.Error("the ledger is lost: put its file back; or move away what has its place and restart the agent, which then holds the attachments that it finds", "error", err)

@@ -269,7 +269,7 @@ func (m *manager) Create(ctx context.Context, spec endpoint.Spec, namespace *end
 
 // Creating implements [Manager].
 func (m *manager) Creating() (list []endpoint.Attachment) {
-	m.registry.update(func() { list = slices.Collect(maps.Keys(m.registry.creating)) })
+	m.registry.withLock(func() { list = slices.Collect(maps.Keys(m.registry.creating)) })
 	return list
 }
 
@@ -297,7 +297,7 @@ func (m *manager) makeRoom(ctx context.Context, spec endpoint.Spec, inTheWay []*
 			}
 		}
 		if result.Skipped == 0 { // it was not renewed meanwhile
-			m.registry.update(func() { e.superseded = true })
+			m.registry.withLock(func() { e.superseded = true })
 		}
 	}
 	return nil
@@ -451,7 +451,7 @@ func (m *manager) Repair(ctx context.Context, attachment endpoint.Attachment) er
 
 // Held implements [Holder].
 func (m *manager) Held() (list []Held) {
-	m.registry.update(func() {
+	m.registry.withLock(func() {
 		for _, e := range m.registry.byAttachment {
 			if e.held != nil {
 				list = append(list, *e.held)

@@ -67,7 +67,7 @@ func (e *managed) reconcile(msg *message) (a answer) {
 		timeout, lap = detachTimeout, func(phase string, err error) { _ = msg.watch.lap(phase, err) }
 		config.NoIPRelease = config.NoIPRelease || e.ep.Spec.ExternalIPAM
 		lap("queue", nil)
-		e.m.registry.update(func() { e.held = nil })
+		e.m.registry.withLock(func() { e.held = nil })
 		defer e.enterRemoval()()
 		lap("admission", nil)
 	}
@@ -193,7 +193,7 @@ func (e *managed) bringUp(ctx context.Context, msg *message) answer {
 	case verbHold:
 		e.occupy()
 		e.become(outside, endpoint.Held)
-		e.m.registry.update(func() { e.held = &Held{Endpoint: e.ep, Reason: msg.reason, Detail: msg.detail} })
+		e.m.registry.withLock(func() { e.held = &Held{Endpoint: e.ep, Reason: msg.reason, Detail: msg.detail} })
 		if msg.reason == RestoreFailed { // the others are on record already
 			rec := e.recordOf(ledger.Held, endpoint.DeleteConfig{})
 			rec.Held = string(msg.reason)
@@ -233,7 +233,7 @@ func (c Config) laneOf(pod endpoint.Pod) admission.Lane {
 // enterRemoval waits for the turn of a removal, however long. A deletion record needs no turn before the agent serves.
 func (e *managed) enterRemoval() (leave func()) {
 	isFirst := false
-	e.m.registry.update(func() { isFirst = e.named && e.m.registry.stopped })
+	e.m.registry.withLock(func() { isFirst = e.named && e.m.registry.stopped })
 	if isFirst {
 		return func() {}
 	}
@@ -263,7 +263,7 @@ func (e *managed) mayBePending(phase ledger.Phase, err error) error {
 }
 
 func (e *managed) hasDeletionRecord() (named bool) {
-	e.m.registry.update(func() { named = e.named })
+	e.m.registry.withLock(func() { named = e.named })
 	return named
 }
 
@@ -317,7 +317,7 @@ func (e *managed) change(ctx context.Context, changed endpoint.Endpoint, metadat
 	if err != nil {
 		return answer{err: err}
 	}
-	e.m.registry.update(func() { e.began = changed.Spec.Began })
+	e.m.registry.withLock(func() { e.began = changed.Spec.Began })
 	if updated {
 		e.tell(endpoint.Subscriber.EndpointUpdated)
 		e.m.log.Info("labels of an endpoint changed", attrs(e.ep))
@@ -377,6 +377,6 @@ func (e *managed) retryLater(config endpoint.DeleteConfig, errs []error) {
 	wait := min(e.m.cfg.RetryInterval<<min(e.removal.failures-1, 16), maxRetryInterval)
 	e.removal.retry = time.NewTimer(wait)
 	failed := &failedDeletion{e.removal.failures, errors.Join(errs...), config}
-	e.m.registry.update(func() { e.failed = failed })
+	e.m.registry.withLock(func() { e.failed = failed })
 	e.m.log.Warn("deletion is not whole, trying again", attrs(e.ep), "after", wait, "error", failed.err)
 }

@@ -258,11 +258,11 @@ func (r *registry) unnamedLocked(a endpoint.Attachment, began time.Duration) *ma
 	return nil
 }
 
-// update changes shared fields of endpoints.
-func (r *registry) update(change func()) {
+// withLock runs a function that reads or changes shared fields of endpoints.
+func (r *registry) withLock(do func()) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	change()
+	do()
 }
 
 // beganAt is when the latest ADD of the endpoint began.
@@ -288,9 +288,9 @@ func (r *registry) forget(before time.Duration) {
 
 // beginCreation lists a creation until it is over.
 func (r *registry) beginCreation(a endpoint.Attachment) (over func()) {
-	r.update(func() { r.creating[a]++ })
+	r.withLock(func() { r.creating[a]++ })
 	return func() {
-		r.update(func() {
+		r.withLock(func() {
 			if r.creating[a]--; r.creating[a] == 0 {
 				delete(r.creating, a)
 			}

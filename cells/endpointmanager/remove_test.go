@@ -69,14 +69,14 @@ func TestSkippedRemoval(t *testing.T) {
 	}
 	m.registry.rememberDeletionRecord(spec.Attachment, 5)
 	var e *managed
-	m.registry.update(func() { e = m.registry.byAttachment[spec.Attachment] })
+	m.registry.withLock(func() { e = m.registry.byAttachment[spec.Attachment] })
 	e.ask(t.Context(), message{verb: verbRenew, spec: endpoint.Spec{Attachment: spec.Attachment, Began: 10}})
 	newer := specOf("c2:eth0")
 	newer.Began = 5
 	if err := m.makeRoom(t.Context(), newer, []*managed{e}); err != nil {
 		t.Fatal(err)
 	}
-	m.registry.update(func() {
+	m.registry.withLock(func() {
 		if e.superseded || e.named {
 			t.Errorf("superseded %t, named by a deletion record %t", e.superseded, e.named)
 		}

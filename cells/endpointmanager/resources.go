@@ -21,7 +21,7 @@ func newResources(m *manager) resources { return resources{m} }
 // Resources implements capacity.Source.
 func (r resources) Resources() []capacity.Resource {
 	used, most := 0, int64(r.m.cfg.MaxEndpoints)
-	r.m.registry.update(func() { used = r.m.registry.numbers.count() })
+	r.m.registry.withLock(func() { used = r.m.registry.numbers.count() })
 	return []capacity.Resource{
 		r.ledger(),
 		{Name: "endpoint-numbers", Used: int64(used), Capacity: most, Reserve: max(1, most/100)},

@@ -113,7 +113,7 @@ func (r *restorer) load(former bool) (list []*restoration, isNew bool, err error
 		return nil, false, err
 	}
 	slices.SortStableFunc(records, func(a, b ledger.Record) int { return phaseOrder(a.Phase) - phaseOrder(b.Phase) })
-	r.m.registry.update(func() {
+	r.m.registry.withLock(func() {
 		for _, rec := range records {
 			if !r.m.registry.numbers.reserve(rec.Endpoint.ID) {
 				err = ledger.Damaged(r.m.ledger.Path(), fmt.Errorf("endpoint %s: number %d: %w", rec.Endpoint.Spec.Attachment, rec.Endpoint.ID, ErrInUse))
@@ -153,7 +153,7 @@ func (r *restorer) loadDeletions() (none bool, err error) {
 	}
 	now, boot := time.Now(), r.m.clock.boot()
 	deletions := make([]endpoint.Deletion, len(tombstones))
-	r.m.registry.update(func() {
+	r.m.registry.withLock(func() {
 		for i, rec := range tombstones {
 			r.m.registry.calls.rememberDelete(rec.Endpoint.Spec.Attachment, rec.Config.Began)
 			r.m.registry.calls.rememberAdd(rec.Endpoint.Spec)
@@ -222,7 +222,7 @@ func (r *restorer) plan(ctx context.Context, list []*restoration) ([]*restoratio
 
 // takeInventory asks the steps which endpoints are lost, and which links there are.
 func (r *restorer) takeInventory(ctx context.Context, list []*restoration) (in inventory, err error) {
-	r.m.registry.update(func() {
+	r.m.registry.withLock(func() {
 		for _, one := range list {
 			one.deleted = one.endpoint.named || one.endpoint.isGone()
 		}
@@ -253,7 +253,7 @@ func (r *restorer) takeInventory(ctx context.Context, list []*restoration) (in i
 
 // addFound makes an endpoint of a link without a record.
 func (r *restorer) addFound(ep endpoint.Endpoint) (one *restoration, err error) {
-	r.m.registry.update(func() {
+	r.m.registry.withLock(func() {
 		if !r.m.registry.numbers.reserve(ep.ID) {
 			if ep.ID, err = r.m.registry.numbers.allocate(); err != nil {
 				return
@@ -304,7 +304,7 @@ func (r *restorer) removeFormer(undoCtx context.Context, list []*restoration) {
 func (r *restorer) drive(ctx, undoCtx context.Context, list []*restoration) error {
 	for _, one := range list {
 		if one.decision.superseded { // its subscribers may not know: that they were told may not be on record
-			r.m.registry.update(func() { one.endpoint.superseded = true })
+			r.m.registry.withLock(func() { one.endpoint.superseded = true })
 			one.endpoint.ask(ctx, message{verb: verbAnnounce, config: one.decision.config})
 		}
 	}
