@@ -38,14 +38,8 @@ done | grep -Evx "$raceless" || true)
 large='^(TestOwnersFull|TestPutTooLarge|TestPodsThatComeAndGo)$'
 [ -z "${FULL:-}" ] || large='^$'
 if [ -n "${RACE:-}" ]; then
-	# What the race detector needs is compiled while the first tests wait. Without it, the tests below compile it.
-	CGO_ENABLED=1 nice -n 19 "$GO" test -c -race -vet=off -o /dev/null $concurrent >/dev/null 2>&1 &
-	compiling=$!
-	trap 'kill "$compiling" 2>/dev/null || true; rm -rf "$logs"' EXIT
 	run raceless "$(echo "$packages" | grep -Fvx "${concurrent:--}" || true)" -p 2 -run "$2"
 	[ "$2" != . ] || run large "$(echo "$concurrent" | grep -Ex 'porin.dev/porin/cells/(node/tunnel|policy)' || true)" -run "$large"
-	kill "$compiling" 2>/dev/null || true
-	wait "$compiling" 2>/dev/null || true
 	export CGO_ENABLED=1
 	run race "$concurrent" -race -run "$2" -skip "$large"
 else
