@@ -391,8 +391,9 @@ func (f *fixture) checkUsage(t testing.TB) {
 	}
 }
 
-// TestClashInConntrack: after a SYN that was translated to the addresses and ports of a connection by the shortcut, conntrack has that
-// connection instead, so that the kernel gives the next SYN another port. It learns nothing of an untranslated one.
+// TestClashInConntrack: after a SYN that was translated to the addresses and ports of a connection by the shortcut,
+// conntrack has that connection instead, so that the kernel gives the next SYN another port. It learns nothing of an
+// untranslated one.
 func TestClashInConntrack(t *testing.T) {
 	f := load(t)
 	for _, service := range []netip.AddrPort{netip.MustParseAddrPort("10.96.0.1:8080"), netip.MustParseAddrPort("[fd00:96::1]:8080")} {
@@ -426,7 +427,8 @@ func TestClashInConntrack(t *testing.T) {
 	}
 }
 
-// TestPathLimited: no packet from or to a pod whose bandwidth is limited takes the shortcut, whoever has opened the connection.
+// TestPathLimited: no packet from or to a pod whose bandwidth is limited takes the shortcut, whoever has opened the
+// connection.
 func TestPathLimited(t *testing.T) {
 	f := load(t)
 	for _, limited := range []party{f.alice, f.bob} {

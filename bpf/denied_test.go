@@ -10,7 +10,8 @@ import (
 	"porin.dev/porin/bpf/abi"
 )
 
-// TestDeniedOften: a pod whose requests were denied eight times in a second sends no more by protocols that conntrack cannot be asked about.
+// TestDeniedOften: a pod whose requests were denied eight times in a second sends no more by protocols that conntrack
+// cannot be asked about.
 func TestDeniedOften(t *testing.T) {
 	p := newPolicyFixture(t)
 	p.policy(t, "deny", denyEgress)
@@ -43,7 +44,8 @@ func TestDeniedOften(t *testing.T) {
 	wantVerdict(t, "a ping in the next second", verdict, toStack)
 }
 
-// TestDeniedOftenAsReplies: a pod that may send nothing sends what could be replies, of connections that nothing knows. Eight of a second pass.
+// TestDeniedOftenAsReplies: a pod that may send nothing sends what could be replies, of connections that nothing knows.
+// Eight of a second pass.
 func TestDeniedOftenAsReplies(t *testing.T) {
 	p := newPolicyFixture(t)
 	p.policy(t, "deny", denyEgress)

@@ -256,8 +256,8 @@ func (f *remoteFixture) restrict(t testing.TB, egress, ingress uint32) {
 	}
 }
 
-// TestRevokedConnectionIsKept: a policy revokes an open connection. Its entry stays as long as either end sends segments, so that these stay denied. A SYN does
-// not prolong it.
+// TestRevokedConnectionIsKept: a policy revokes an open connection. Its entry stays as long as either end sends
+// segments, so that these stay denied. A SYN does not prolong it.
 func TestRevokedConnectionIsKept(t *testing.T) {
 	f := newRemoteFixture(t)
 	byStack := func(flags func(*layers.TCP)) uint32 {
@@ -306,8 +306,8 @@ func TestRevokedConnectionIsKept(t *testing.T) {
 	}
 }
 
-// TestDirectPolicy: from_pod decides what the pod may open, from_uplink what may be opened to it, and both decide again when
-// a policy changes. Answers pass.
+// TestDirectPolicy: from_pod decides what the pod may open, from_uplink what may be opened to it, and both decide again
+// when a policy changes. Answers pass.
 func TestDirectPolicy(t *testing.T) {
 	f := newRemoteFixture(t)
 	restrict := func(egress, ingress uint32) { t.Helper(); f.restrict(t, egress, ingress) }
@@ -347,8 +347,8 @@ func TestDirectPolicy(t *testing.T) {
 	})
 }
 
-// TestDirectLostEntry: the entry of a connection is lost, as when it was idle for long, and the other side sends the next packet. It passes
-// when either side may have opened the connection: alice, who may not be asked, has.
+// TestDirectLostEntry: the entry of a connection is lost, as when it was idle for long, and the other side sends the
+// next packet. It passes when either side may have opened the connection: alice, who may not be asked, has.
 func TestDirectLostEntry(t *testing.T) {
 	f := newRemoteFixture(t)
 	f.eachKind(t, func(t *testing.T) {
@@ -378,8 +378,9 @@ func TestDirectLostEntry(t *testing.T) {
 	})
 }
 
-// TestDirectSeenByStack: packets of the other side take the stack, as by another device, so that conntrack takes it for the opener of the
-// connection. Alice may not be asked, and has opened it: when a policy changes, her entry says so. A packet that opens another one is dropped.
+// TestDirectSeenByStack: packets of the other side take the stack, as by another device, so that conntrack takes it for
+// the opener of the connection. Alice may not be asked, and has opened it: when a policy changes, her entry says so. A
+// packet that opens another one is dropped.
 func TestDirectSeenByStack(t *testing.T) {
 	f := newRemoteFixture(t)
 	f.eachKind(t, func(t *testing.T) {
@@ -406,7 +407,8 @@ func TestDirectSeenByStack(t *testing.T) {
 	})
 }
 
-// TestDirectUnanswered: a SYN that is sent again goes through the stack, and so does all that follows. One that was answered does not.
+// TestDirectUnanswered: a SYN that is sent again goes through the stack, and so does all that follows. One that was
+// answered does not.
 func TestDirectUnanswered(t *testing.T) {
 	f := newRemoteFixture(t)
 	f.eachKind(t, func(t *testing.T) {
@@ -431,7 +433,8 @@ func TestDirectUnanswered(t *testing.T) {
 	})
 }
 
-// TestDirectICMPError: an error about a connection past the stack takes its path, whichever router it is from; any other is the stack's.
+// TestDirectICMPError: an error about a connection past the stack takes its path, whichever router it is from; any
+// other is the stack's.
 func TestDirectICMPError(t *testing.T) {
 	f := newRemoteFixture(t)
 	f.udp = true
@@ -451,8 +454,8 @@ func TestDirectICMPError(t *testing.T) {
 	wantVerdict(t, "of the pod", got, deliver)
 }
 
-// TestDirectClosed: a packet that the stack has translated to the addresses and ports of an ended connection past the stack opens another connection, whose
-// answers are the stack's.
+// TestDirectClosed: a packet that the stack has translated to the addresses and ports of an ended connection past the
+// stack opens another connection, whose answers are the stack's.
 func TestDirectClosed(t *testing.T) {
 	f := newRemoteFixture(t)
 	toUplink := asRequest(t, f.objects.ToUplink)
@@ -484,8 +487,8 @@ func TestDirectClosed(t *testing.T) {
 	})
 }
 
-// TestDirectReused: conntrack's entry of an ended connection, which has gone through the stack before, keeps no connection with the same ports
-// from the direct path: the stack would take its SYN for invalid. A translation does.
+// TestDirectReused: conntrack's entry of an ended connection, which has gone through the stack before, keeps no
+// connection with the same ports from the direct path: the stack would take its SYN for invalid. A translation does.
 func TestDirectReused(t *testing.T) {
 	f := newRemoteFixture(t)
 	f.eachKind(t, func(t *testing.T) {
@@ -512,7 +515,8 @@ func TestDirectReused(t *testing.T) {
 	})
 }
 
-// TestDirectClash: a packet that the stack has translated to the addresses and ports of a connection past the stack is dropped at the uplink.
+// TestDirectClash: a packet that the stack has translated to the addresses and ports of a connection past the stack is
+// dropped at the uplink.
 func TestDirectClash(t *testing.T) {
 	f := newRemoteFixture(t)
 	toUplink := asRequest(t, f.objects.ToUplink)

@@ -22,9 +22,10 @@
 //	abi/              the types that C and Go share, generated from lib/types.h
 //	include/          asm headers for a target that is no machine
 //
-// The agent before this one and the agent after it use the same pinned maps. So a map whose key, value, type or flags change
-// gets a new name, the agent copies the old map, and then removes its pin: an earlier agent makes its own map again. A value
-// may get a meaning in bits that were zero. test/e2e/testdata/versions has the earlier versions that are tested.
+// The agent before this one and the agent after it use the same pinned maps. So a map whose key, value, type or flags
+// change gets a new name, the agent copies the old map, and then removes its pin: an earlier agent makes its own map
+// again. A value may get a meaning in bits that were zero. test/e2e/testdata/versions has the earlier versions that are
+// tested.
 //
 // The objects are committed: a node compiles nothing. "go generate ./bpf/..." makes them again, byte for byte, from
 // any directory, with clang 19 and the headers of libbpf. The license of the C code and of the objects is in

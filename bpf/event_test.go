@@ -88,7 +88,8 @@ func TestFlowEventFlood(t *testing.T) {
 	}
 }
 
-// TestFlowEventShare has a pod flood the node with denied packets: another pod's denied packets in the same second are told of.
+// TestFlowEventShare has a pod flood the node with denied packets: another pod's denied packets in the same second are
+// told of.
 func TestFlowEventShare(t *testing.T) {
 	p := newPolicyFixture(t)
 	p.policy(t, "isolate", "{podSelector: {}, policyTypes: [Ingress, Egress]}")

@@ -88,7 +88,8 @@ func ListenerMaps() []string {
 	return []string{Links, Slots, Policies, ActiveCopy, Addresses, Prefixes, Tables, Rows, Unmanaged, Redirects, RedirectTurns, RedirectCounts}
 }
 
-// Listener returns a new copy of the listener object's specification. It is to be loaded with the maps of [ListenerMaps].
+// Listener returns a new copy of the listener object's specification. It is to be loaded with the maps of
+// [ListenerMaps].
 func Listener() (*ebpf.CollectionSpec, error) { return loadListener() }
 
 // The names of programs, maps and variables in the tunnel object.

@@ -9,8 +9,8 @@ import (
 	"porin.dev/porin/bpf/abi"
 )
 
-// TestGuessedOpenerSYN: a segment without an entry passes as an answer, and the SYN that follows with the same ports is decided by itself, on
-// a node without conntrack too.
+// TestGuessedOpenerSYN: a segment without an entry passes as an answer, and the SYN that follows with the same ports is
+// decided by itself, on a node without conntrack too.
 func TestGuessedOpenerSYN(t *testing.T) {
 	f := newRemoteFixture(t)
 	f.eachKind(t, func(t *testing.T) {
@@ -44,7 +44,8 @@ func TestGuessedOpenerSYN(t *testing.T) {
 	})
 }
 
-// TestKnownOpenerSYN: a connection that the pod has opened gives the other side no right to open one with the same ports.
+// TestKnownOpenerSYN: a connection that the pod has opened gives the other side no right to open one with the same
+// ports.
 func TestKnownOpenerSYN(t *testing.T) {
 	f := newRemoteFixture(t)
 	f.eachKind(t, func(t *testing.T) {
@@ -64,8 +65,8 @@ func TestKnownOpenerSYN(t *testing.T) {
 	})
 }
 
-// TestGuessedOpenerProxied: layer 7 rules come while a connection past the stack is open, and its entries are lost. No segment passes, whoever
-// sends the first one.
+// TestGuessedOpenerProxied: layer 7 rules come while a connection past the stack is open, and its entries are lost. No
+// segment passes, whoever sends the first one.
 func TestGuessedOpenerProxied(t *testing.T) {
 	type segments struct {
 		fromClient, fromServer func(flags func(*layers.TCP)) uint32
@@ -112,8 +113,8 @@ func TestResetMakesNoEntry(t *testing.T) {
 	}
 }
 
-// TestOpenerSeenLateByConntrack: carol has opened a connection past the stack, and conntrack has seen only a segment of the client. When the
-// connection is to go through the proxy, the entry says who has opened it.
+// TestOpenerSeenLateByConntrack: carol has opened a connection past the stack, and conntrack has seen only a segment of
+// the client. When the connection is to go through the proxy, the entry says who has opened it.
 func TestOpenerSeenLateByConntrack(t *testing.T) {
 	p := newOtherNode(t)
 	to := p.policyFixture.client

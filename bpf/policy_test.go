@@ -266,7 +266,8 @@ func TestPolicyReplyThroughStack(t *testing.T) {
 	p.wantDrops(t, p.server, abi.DropPolicyEgress, 1)
 }
 
-// TestPolicyFragments: the first fragment decides. It has the ports; without it no receiver can put the others together.
+// TestPolicyFragments: the first fragment decides. It has the ports; without it no receiver can put the others
+// together.
 func TestPolicyFragments(t *testing.T) {
 	p := newPolicyFixture(t)
 	p.policy(t, "to", toServer)
@@ -299,7 +300,8 @@ func fragmentOf(from, to party, protocol layers.IPProtocol, first bool) []byte {
 	return frame(ether(from.mac, from.hostMAC, layers.EthernetTypeIPv4), ip, gopacket.Payload{0, 80, 0, 80, 0, 48, 23: 0})
 }
 
-// TestPolicyLaterFragments: a later fragment passes if policy allows any port of its protocol, or after the first one of an answer.
+// TestPolicyLaterFragments: a later fragment passes if policy allows any port of its protocol, or after the first one
+// of an answer.
 func TestPolicyLaterFragments(t *testing.T) {
 	later := func(from, to party, protocol layers.IPProtocol) []byte { return fragmentOf(from, to, protocol, false) }
 	toPod := func(p *policyFixture, from, to party, frame []byte) uint32 {
@@ -420,7 +422,8 @@ func TestPolicyOutlivesAgent(t *testing.T) {
 	}
 }
 
-// TestPolicyReplyToNodeWithoutEntry has the entry of a connection that the node has opened be lost, and the pod speak first.
+// TestPolicyReplyToNodeWithoutEntry has the entry of a connection that the node has opened be lost, and the pod speak
+// first.
 func TestPolicyReplyToNodeWithoutEntry(t *testing.T) {
 	p := newPolicyFixture(t)
 	p.policy(t, "deny", denyIngress)

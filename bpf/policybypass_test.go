@@ -204,7 +204,8 @@ func TestPolicyRevokedError(t *testing.T) {
 	})
 }
 
-// TestPolicyErrorOfRouter: a restricted pod hears of routers what becomes of its requests, before any reply, as a traceroute needs.
+// TestPolicyErrorOfRouter: a restricted pod hears of routers what becomes of its requests, before any reply, as a
+// traceroute needs.
 func TestPolicyErrorOfRouter(t *testing.T) {
 	for name, row := range map[string]struct {
 		spec string
@@ -227,8 +228,9 @@ func TestPolicyErrorOfRouter(t *testing.T) {
 	}
 }
 
-// TestPolicyErrorOfNode: a restricted pod hears from the node what becomes of its requests to a Service, such as that it has no backend, or that a
-// datagram is too large. The node's conntrack does not know the backend of what has never left.
+// TestPolicyErrorOfNode: a restricted pod hears from the node what becomes of its requests to a Service, such as that
+// it has no backend, or that a datagram is too large. The node's conntrack does not know the backend of what has never
+// left.
 func TestPolicyErrorOfNode(t *testing.T) {
 	for _, protocol := range []string{"TCP", "UDP"} {
 		for _, source := range []netip.Addr{addr("192.0.2.7"), addr("2001:db8:ffff::1")} {

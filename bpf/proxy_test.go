@@ -110,7 +110,8 @@ func TestRedirectMasqueraded(t *testing.T) {
 	}
 }
 
-// TestRedirectFromOutside has rules for what comes by an uplink: from a pod that nothing is known of, under the rules for pods.
+// TestRedirectFromOutside has rules for what comes by an uplink: from a pod that nothing is known of, under the rules
+// for pods.
 func TestRedirectFromOutside(t *testing.T) {
 	p := newPolicyFixture(t)
 	p.proxyLink(t)
@@ -127,7 +128,8 @@ func TestRedirectFromOutside(t *testing.T) {
 	wantVerdict(t, "the node itself, which every pod accepts", node, toStack)
 }
 
-// TestRedirectFromProxy has the proxy connect to the server as the client. Only its mark, and only on what the node has sent, passes.
+// TestRedirectFromProxy has the proxy connect to the server as the client. Only its mark, and only on what the node has
+// sent, passes.
 func TestRedirectFromProxy(t *testing.T) {
 	p := newPolicyFixture(t)
 	p.proxyLink(t)
@@ -150,7 +152,8 @@ func TestRedirectFromProxy(t *testing.T) {
 	wantVerdict(t, "a reset by an uplink with the mark", reset(skBuff{Mark: abi.ProxyMark, IngressIfindex: uint32(p.uplink.index)}), dropped)
 }
 
-// TestRedirectReply has the server answer. Once policies have changed, its answer needs a connection of the proxy's in the node's namespace.
+// TestRedirectReply has the server answer. Once policies have changed, its answer needs a connection of the proxy's in
+// the node's namespace.
 func TestRedirectReply(t *testing.T) {
 	for _, proxied := range []bool{true, false} {
 		t.Run(fmt.Sprint("by the proxy ", proxied), func(t *testing.T) {
@@ -174,8 +177,8 @@ func TestRedirectReply(t *testing.T) {
 	}
 }
 
-// TestRedirectReplyTranslated: the server answers on a connection of the proxy's to which the node has given another source port, as the proxy's chosen port was
-// in use. A policy changes meanwhile.
+// TestRedirectReplyTranslated: the server answers on a connection of the proxy's to which the node has given another
+// source port, as the proxy's chosen port was in use. A policy changes meanwhile.
 func TestRedirectReplyTranslated(t *testing.T) {
 	const port = abi.ProxyFirstPort + 234
 	p := newPolicyFixture(t)
@@ -195,8 +198,8 @@ func TestRedirectReplyTranslated(t *testing.T) {
 	}
 }
 
-// TestRedirectAnswerToClient: the proxy answers a client whose port a connection of the proxy's own to the same server has. Answers of a server on the node are for that one,
-// also when its sockets have the mark of the SYN they got.
+// TestRedirectAnswerToClient: the proxy answers a client whose port a connection of the proxy's own to the same server
+// has. Answers of a server on the node are for that one, also when its sockets have the mark of the SYN they got.
 func TestRedirectAnswerToClient(t *testing.T) {
 	const port = abi.ProxyFirstPort + 7
 	for _, c := range []struct {
@@ -244,7 +247,8 @@ func (p *policyFixture) proxyConnects(t testing.TB, port uint16, server netip.Ad
 	t.Cleanup(func() { conn.Close() })
 }
 
-// TestRedirectOpenShortcut has rules appear for a connection past the stack: it goes to the stack, and its answers nowhere. A reset goes to the other end.
+// TestRedirectOpenShortcut has rules appear for a connection past the stack: it goes to the stack, and its answers
+// nowhere. A reset goes to the other end.
 func TestRedirectOpenShortcut(t *testing.T) {
 	p := newPolicyFixture(t)
 	p.proxyLink(t)
@@ -268,7 +272,8 @@ func (p *policyFixture) deny(t testing.TB) {
 	p.apply(t, engine.Update{RemovePolicies: []model.PolicyID{{Kind: model.KindCiliumNetworkPolicy, Namespace: "shop", Name: "get"}}})
 }
 
-// TestRedirectOpenStack has rules for its server appear for a connection from another host: only a reset of the server's gets to the client.
+// TestRedirectOpenStack has rules for its server appear for a connection from another host: only a reset of the
+// server's gets to the client.
 func TestRedirectOpenStack(t *testing.T) {
 	p := newPolicyFixture(t)
 	p.proxyLink(t)

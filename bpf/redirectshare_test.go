@@ -48,7 +48,8 @@ func (p *policyFixture) notes(t testing.TB) (n int) {
 	return n
 }
 
-// TestRedirectFlood has a pod send SYNs from all its ports: others' connections that are being opened are known to the proxy afterwards.
+// TestRedirectFlood has a pod send SYNs from all its ports: others' connections that are being opened are known to the
+// proxy afterwards.
 func TestRedirectFlood(t *testing.T) {
 	p := newPolicyFixture(t)
 	p.proxyLink(t)
@@ -70,7 +71,8 @@ func TestRedirectFlood(t *testing.T) {
 	}
 }
 
-// TestRedirectReopen has a pod open connections from a few ports again and again, eight at a time: the proxy knows each of them.
+// TestRedirectReopen has a pod open connections from a few ports again and again, eight at a time: the proxy knows each
+// of them.
 func TestRedirectReopen(t *testing.T) {
 	p := newPolicyFixture(t)
 	p.proxyLink(t)
@@ -96,8 +98,8 @@ func TestRedirectReopen(t *testing.T) {
 	}
 }
 
-// TestRedirectOld has a pod send again what it has sent a while ago, as a resolver does that keeps its port, and open other connections: the proxy knows of it as of a new
-// one, however old it is.
+// TestRedirectOld has a pod send again what it has sent a while ago, as a resolver does that keeps its port, and open
+// other connections: the proxy knows of it as of a new one, however old it is.
 func TestRedirectOld(t *testing.T) {
 	p := newPolicyFixture(t)
 	p.proxyLink(t)
@@ -121,7 +123,8 @@ func TestRedirectOld(t *testing.T) {
 	}
 }
 
-// TestRedirectUsage has both legs of a connection through the proxy count in the share of the pod that has opened it, and none in the server's.
+// TestRedirectUsage has both legs of a connection through the proxy count in the share of the pod that has opened it,
+// and none in the server's.
 func TestRedirectUsage(t *testing.T) {
 	p := newPolicyFixture(t)
 	p.proxyLink(t)

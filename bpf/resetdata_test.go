@@ -20,7 +20,8 @@ func segmentWith(srcMAC, dstMAC []byte, src, dst netip.AddrPort, data []byte, fl
 	return frame(ether(srcMAC, dstMAC, typ), network, tcp, gopacket.Payload(data))
 }
 
-// TestResetWithData has who may only GET send a kilobyte of anything in segments with the flag RST: they do not pass by the proxy.
+// TestResetWithData has who may only GET send a kilobyte of anything in segments with the flag RST: they do not pass by
+// the proxy.
 func TestResetWithData(t *testing.T) {
 	secret := make([]byte, 1000)
 	p := newPolicyFixture(t)
@@ -42,7 +43,8 @@ func TestResetWithData(t *testing.T) {
 	}
 }
 
-// TestResetWithDataOfOpen has the client of an open connection past the stack send data in resets when layer 7 rules have come.
+// TestResetWithDataOfOpen has the client of an open connection past the stack send data in resets when layer 7 rules
+// have come.
 func TestResetWithDataOfOpen(t *testing.T) {
 	p := newPolicyFixture(t)
 	p.proxyLink(t)

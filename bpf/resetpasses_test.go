@@ -14,7 +14,8 @@ import (
 	"porin.dev/porin/internal/testutil"
 )
 
-// TestResetWithoutEntry has the reset of a direct connection pass, whose entry is lost, when layer 7 rules for it have come.
+// TestResetWithoutEntry has the reset of a direct connection pass, whose entry is lost, when layer 7 rules for it have
+// come.
 func TestResetWithoutEntry(t *testing.T) {
 	p := newPolicyFixture(t)
 	p.proxyLink(t)
@@ -77,7 +78,8 @@ func (o otherNode) in(t *testing.T, flags func(*layers.TCP)) uint32 {
 	return verdict
 }
 
-// TestResetOfOtherNode has carol, of another node, reset a connection past the stack when layer 7 rules for its client have come: the client hears of it.
+// TestResetOfOtherNode has carol, of another node, reset a connection past the stack when layer 7 rules for its client
+// have come: the client hears of it.
 func TestResetOfOtherNode(t *testing.T) {
 	p := newOtherNode(t)
 	wantVerdict(t, "SYN", p.out(t, syn), deliver)
@@ -109,7 +111,8 @@ func TestResetKnownToConntrack(t *testing.T) {
 	wantVerdict(t, "another answer, which the reset does not let pass", answers(ack), dropped)
 }
 
-// TestResetMakesNoConnection has carol send a reset for a connection that does not exist: her next SYN with the same ports goes to the proxy, as any other.
+// TestResetMakesNoConnection has carol send a reset for a connection that does not exist: her next SYN with the same
+// ports goes to the proxy, as any other.
 func TestResetMakesNoConnection(t *testing.T) {
 	p := newOtherNode(t)
 	p.cilium(t, "get", ingressToClient)

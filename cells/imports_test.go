@@ -114,7 +114,8 @@ func TestNoOptionalInputs(t *testing.T) {
 	}
 }
 
-// maxDependencies bounds the packages, including the standard library, that a package pulls into a program that embeds it alone.
+// maxDependencies bounds the packages, including the standard library, that a package pulls into a program that embeds
+// it alone.
 var maxDependencies = map[string]int{"cells/cluster": 150, "cells/health/probe": 150}
 
 func TestDependencies(t *testing.T) {

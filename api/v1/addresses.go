@@ -2,7 +2,8 @@ package v1
 
 import "net/netip"
 
-// Addresses holds at most one address a family; a family that is not there is the zero netip.Addr, and left out in JSON.
+// Addresses holds at most one address a family; a family that is not there is the zero netip.Addr, and left out in
+// JSON.
 type Addresses struct {
 	IPv4 netip.Addr `json:"ipv4,omitzero"`
 	IPv6 netip.Addr `json:"ipv6,omitzero"`

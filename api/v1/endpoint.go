@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// EndpointRequest is the body of PUT /v1/endpoint/{containerID:ifname}. The container's network namespace comes with it as a
-// file descriptor (SCM_RIGHTS), on the first byte of a connection of its own.
+// EndpointRequest is the body of PUT /v1/endpoint/{containerID:ifname}. The container's network namespace comes with it
+// as a file descriptor (SCM_RIGHTS), on the first byte of a connection of its own.
 type EndpointRequest struct {
 	// Network is the name of the CNI network configuration.
 	Network string `json:"network,omitempty"`
@@ -15,8 +15,8 @@ type EndpointRequest struct {
 	// NetNS is the path of the container's network namespace. The agent keeps it for people and never opens it: it
 	// enters the namespace by the descriptor.
 	NetNS string `json:"netns,omitempty"`
-	// MTU is the MTU of the container's interface, in bytes, from 1280 to 65535; 0 is the agent's choice, which fits on the
-	// way to other nodes.
+	// MTU is the MTU of the container's interface, in bytes, from 1280 to 65535; 0 is the agent's choice, which fits on
+	// the way to other nodes.
 	MTU int `json:"mtu,omitempty"`
 	// Bandwidth limits what the container sends and gets.
 	Bandwidth Bandwidth `json:"bandwidth,omitzero"`
@@ -24,8 +24,8 @@ type EndpointRequest struct {
 	Pool string `json:"pool,omitempty"`
 	// Addresses asks for these very addresses, at most one a family; a family not named gets any.
 	Addresses Addresses `json:"addresses,omitzero"`
-	// Reservation is the token of a [Reservation] whose addresses the endpoint takes over. From then on they are as any that
-	// it might have got: they are released with it, and also when it could not be created after all. A permanent
+	// Reservation is the token of a [Reservation] whose addresses the endpoint takes over. From then on they are as any
+	// that it might have got: they are released with it, and also when it could not be created after all. A permanent
 	// reservation keeps its addresses, and the endpoint uses them.
 	Reservation string `json:"reservation,omitempty"`
 	// ExternalIPAM says that Addresses were given by another IPAM: the agent neither takes nor releases them.
@@ -34,14 +34,15 @@ type EndpointRequest struct {
 	PortMappings []PortMapping `json:"portMappings,omitempty"`
 	// NoMasquerade has the container keep its address towards what is outside of the cluster.
 	NoMasquerade bool `json:"noMasquerade,omitempty"`
-	// Labels are the pod's, and NamespaceLabels its namespace's, for policies. Without them the pod has no labels. Of a namespace
-	// the label kubernetes.io/metadata.name need not be given. When the endpoint is there already they replace its labels, as in
-	// an [EndpointPatch]: labels that are not given stay.
+	// Labels are the pod's, and NamespaceLabels its namespace's, for policies. Without them the pod has no labels. Of a
+	// namespace the label kubernetes.io/metadata.name need not be given. When the endpoint is there already they replace
+	// its labels, as in an [EndpointPatch]: labels that are not given stay.
 	Labels          map[string]string `json:"labels,omitzero"`
 	NamespaceLabels map[string]string `json:"namespaceLabels,omitzero"`
 	// NamedPorts are the ports of its containers that have a name.
 	NamedPorts []NamedPort `json:"namedPorts,omitzero"`
-	// Audit lets packets pass that policies would deny the pod, and reports them. As with labels, an absent Audit changes nothing.
+	// Audit lets packets pass that policies would deny the pod, and reports them. As with labels, an absent Audit changes
+	// nothing.
 	Audit *bool `json:"audit,omitempty"`
 	// Began is when the caller began, in nanoseconds of CLOCK_BOOTTIME. Zero means now. An ADD that began before the DEL
 	// of its attachment, or before the ADD of a newer container of its pod, is refused. A DEL takes it as the query
@@ -49,8 +50,8 @@ type EndpointRequest struct {
 	Began int64 `json:"began,omitempty"`
 }
 
-// EndpointPatch is the body of PATCH /v1/endpoint/{id}. A given field replaces the endpoint's; a field that is not given
-// stays. The answer is the endpoint, when the datapath enforces the policies that follow from it.
+// EndpointPatch is the body of PATCH /v1/endpoint/{id}. A given field replaces the endpoint's; a field that is not
+// given stays. The answer is the endpoint, when the datapath enforces the policies that follow from it.
 type EndpointPatch struct {
 	Labels          map[string]string `json:"labels,omitzero"`
 	NamespaceLabels map[string]string `json:"namespaceLabels,omitzero"`
@@ -101,7 +102,8 @@ type Endpoint struct {
 	IfName      string `json:"ifname"`
 	// Kind is "health" for the node's health endpoint, which the agent makes itself. It is not there for a pod's.
 	Kind string `json:"kind,omitempty"`
-	// State is "ready", or where the endpoint is on the way there or to its end. In "held" the agent's start left it as it was: see [Held].
+	// State is "ready", or where the endpoint is on the way there or to its end. In "held" the agent's start left it as it
+	// was: see [Held].
 	State     string    `json:"state"`
 	Network   string    `json:"network,omitempty"`
 	Pod       Pod       `json:"pod,omitzero"`
@@ -161,10 +163,12 @@ type DeleteRequest struct {
 // agent, which tries again.
 type DeleteResult struct {
 	Deleted int `json:"deleted"` // endpoints that are gone
-	// Skipped counts endpoints that stay: they began after the deletion did, or are the agent's own, such as the health endpoint.
+	// Skipped counts endpoints that stay: they began after the deletion did, or are the agent's own, such as the health
+	// endpoint.
 	Skipped int      `json:"skipped,omitempty"`
 	Errors  int      `json:"errors"` // parts of them that could not be taken down yet
 	Details []string `json:"details,omitempty"`
-	// GivenUp has the errors of steps that failed when the endpoint was deleted by force: parts of it may be left on the node.
+	// GivenUp has the errors of steps that failed when the endpoint was deleted by force: parts of it may be left on the
+	// node.
 	GivenUp []string `json:"givenUp,omitempty"`
 }

@@ -9,8 +9,8 @@ import (
 type Flow struct {
 	Seq  uint64    `json:"seq"` // grows by one, also for flows that the client has not asked for
 	Time time.Time `json:"time"`
-	// Lost is not 0 in a line that is no flow, and has nothing else: so many were not told before it. The datapath or the agent had more to do than they may spend on
-	// this, or this client was too slow.
+	// Lost is not 0 in a line that is no flow, and has nothing else: so many were not told before it. The datapath or the
+	// agent had more to do than they may spend on this, or this client was too slow.
 	Lost    uint64 `json:"lost,omitempty"`
 	Verdict string `json:"verdict,omitempty"`
 	// Reason is why the packet was dropped, as in the metric porin_datapath_drops_total.
@@ -18,14 +18,15 @@ type Flow struct {
 	// Place is "from-pod", "to-pod" or "to-uplink": where the packet was seen.
 	Place    string `json:"place,omitempty"`
 	Protocol string `json:"protocol,omitempty"` // as in [PolicyExplanation]
-	// From is who has opened the connection, and To is whom it has reached, both as they are without translation. Reply says that the packet was going from To to From.
+	// From is who has opened the connection, and To is whom it has reached, both as they are without translation. Reply
+	// says that the packet was going from To to From.
 	From  FlowEnd `json:"from,omitzero"`
 	To    FlowEnd `json:"to,omitzero"`
 	Reply bool    `json:"reply,omitempty"`
 	// Service is what From has addressed, if the node has translated that to To.
 	Service FlowEnd `json:"service,omitzero"`
-	// Egress and Ingress are the policies' decisions, with the rules. They are not there when no policy has decided about the packet, and when policies or
-	// endpoints have changed since. For [FlowAudit] they are the decisions without audit.
+	// Egress and Ingress are the policies' decisions, with the rules. They are not there when no policy has decided about
+	// the packet, and when policies or endpoints have changed since. For [FlowAudit] they are the decisions without audit.
 	Egress  *PolicyDecision `json:"egress,omitempty"`
 	Ingress *PolicyDecision `json:"ingress,omitempty"`
 	Length  uint32          `json:"length,omitempty"` // of the packet, in bytes, link header included
@@ -47,10 +48,12 @@ type FlowEnd struct {
 	Address netip.Addr `json:"address,omitzero"`
 	Port    uint16     `json:"port,omitempty"`
 	Kind    string     `json:"kind,omitempty"` // as in [PolicyEnd]
-	// Identity is the number of the set of addresses that the rules of no policy tell apart. It is local to the node, and to the agent's life.
+	// Identity is the number of the set of addresses that the rules of no policy tell apart. It is local to the node, and
+	// to the agent's life.
 	Identity uint32 `json:"identity,omitempty"`
-	// Names are names of DNS, three at most, of an address outside of the cluster to which a pod connects: names that the pod has asked for through the proxy, and whose
-	// answers had the address, the last one first. Pods and servers choose them.
+	// Names are names of DNS, three at most, of an address outside of the cluster to which a pod connects: names that the
+	// pod has asked for through the proxy, and whose answers had the address, the last one first. Pods and servers choose
+	// them.
 	Names []string `json:"names,omitempty"`
 	// Pod and Labels are set for pods of all nodes, Endpoint for pods of this node.
 	Pod      Pod               `json:"pod,omitzero"`

@@ -35,12 +35,12 @@ type Range struct {
 // Allocation is one address in use.
 type Allocation struct {
 	Address netip.Addr `json:"address"`
-	// Pool is "external" when another IPAM gave the address, and "" when it is not known: of a held endpoint that the ledger does not
-	// have. Where the address lies in a prefix of a pool it counts there as used.
+	// Pool is "external" when another IPAM gave the address, and "" when it is not known: of a held endpoint that the
+	// ledger does not have. Where the address lies in a prefix of a pool it counts there as used.
 	Pool  string `json:"pool"`
 	Owner string `json:"owner"` // containerID:ifname of the attachment, or whoever reserved it
-	// Unnamed says that the owner is held, and that only its host end is known, not its container: Owner is "link/48", where
-	// 48 is the index of the host end, or has its name instead.
+	// Unnamed says that the owner is held, and that only its host end is known, not its container: Owner is "link/48",
+	// where 48 is the index of the host end, or has its name instead.
 	Unnamed bool `json:"unnamed,omitempty"`
 	// ContainerID and IfName are the attachment's; not there for a reservation and for what is unnamed.
 	ContainerID string `json:"containerID,omitempty"`
@@ -54,7 +54,8 @@ type Allocation struct {
 	Permanent bool `json:"permanent,omitempty"`
 }
 
-// ReservationRequest is the body of POST /v1/ipam: one address of each family of the pool, for a user that is no endpoint.
+// ReservationRequest is the body of POST /v1/ipam: one address of each family of the pool, for a user that is no
+// endpoint.
 type ReservationRequest struct {
 	// Owner is who reserves; a name of the caller's choice, that has nothing yet.
 	Owner string `json:"owner"`
@@ -62,8 +63,8 @@ type ReservationRequest struct {
 	Pool string `json:"pool,omitempty"`
 	// Addresses asks for these very addresses, at most one a family; a family not named gets any.
 	Addresses Addresses `json:"addresses,omitzero"`
-	// Expires is how long the reservation lasts, in nanoseconds: 10 minutes when it is not there, at most an hour. It outlives
-	// the agent and the boot.
+	// Expires is how long the reservation lasts, in nanoseconds: 10 minutes when it is not there, at most an hour. It
+	// outlives the agent and the boot.
 	Expires time.Duration `json:"expires,omitempty"`
 	// Permanent asks for a reservation without an end, also by an endpoint that takes it over. Expires is not there then.
 	Permanent bool `json:"permanent,omitempty"`

@@ -2,13 +2,14 @@ package v1
 
 import "time"
 
-// KubernetesStatus says what the agent reads from the Kubernetes API, and whether the API server answers. While it does not, pods keep their network,
-// labels and policies; a pod that is not known yet is not attached.
+// KubernetesStatus says what the agent reads from the Kubernetes API, and whether the API server answers. While it does
+// not, pods keep their network, labels and policies; a pod that is not known yet is not attached.
 type KubernetesStatus struct {
 	Server    string           `json:"server"`    // that requests go to now
 	Reachable bool             `json:"reachable"` // every kind was read, and is being watched
 	Kinds     []KubernetesKind `json:"kinds"`
-	// UnattachedPods are pods that run on this node, each as namespace/name, and that another network plugin attached. Porin leaves them alone.
+	// UnattachedPods are pods that run on this node, each as namespace/name, and that another network plugin attached.
+	// Porin leaves them alone.
 	UnattachedPods []string `json:"unattachedPods"`
 }
 

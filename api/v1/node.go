@@ -11,8 +11,8 @@ type Node struct {
 	Key     string    `json:"key"`   // random, on the node's disk
 	State   string    `json:"state"` // "active", "releasing", or "unreadable" as its record is; "" when only blocks of it are left
 	Created time.Time `json:"created,omitzero"`
-	// LastContact is when the node's agent last started, or wrote its blocks in a recovery. A running agent does not renew it, so an old
-	// time does not mean that the node is gone.
+	// LastContact is when the node's agent last started, or wrote its blocks in a recovery. A running agent does not renew
+	// it, so an old time does not mean that the node is gone.
 	LastContact time.Time    `json:"lastContact,omitzero"`
 	Contested   bool         `json:"contested,omitempty"` // two machines have its key
 	Addresses   []netip.Addr `json:"addresses,omitempty"` // other nodes reach it by these

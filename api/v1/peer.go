@@ -13,8 +13,8 @@ type NetworkStatus struct {
 	Published    bool         `json:"published"` // the store has the record that tells the others of it
 	Peers        int          `json:"peers"`
 	MissingPeers int          `json:"missingPeers,omitempty"` // nodes whose records the store has lost
-	// StoreAway says that the store has not answered since the start of the agent. AsOf is the time of its last data, which
-	// count now; zero when nothing is known of other nodes.
+	// StoreAway says that the store has not answered since the start of the agent. AsOf is the time of its last data,
+	// which count now; zero when nothing is known of other nodes.
 	StoreAway bool      `json:"storeAway,omitempty"`
 	AsOf      time.Time `json:"asOf,omitzero"`
 	Errors    int       `json:"errors,omitempty"` // blocks of other nodes without their route
@@ -56,8 +56,9 @@ type Peer struct {
 // PeerBlock is a block of another node.
 type PeerBlock struct {
 	CIDR netip.Prefix `json:"cidr"`
-	// Reach is how pods of this node reach it: "route", "tunnel", "external" (the network knows it), "off-link" (left to the network, as the node
-	// is not on a link of this one), or "no-family" (not at all: the node has no address of the family).
+	// Reach is how pods of this node reach it: "route", "tunnel", "external" (the network knows it), "off-link" (left to
+	// the network, as the node is not on a link of this one), or "no-family" (not at all: the node has no address of the
+	// family).
 	Reach string `json:"reach,omitempty"`
 	Error string `json:"error,omitempty"`
 }

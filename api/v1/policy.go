@@ -11,8 +11,8 @@ type Policy struct {
 	Kind      string `json:"kind"`
 	Namespace string `json:"namespace,omitempty"`
 	Name      string `json:"name"`
-	// Tier is "admin", "networkpolicy" or "baseline". They are evaluated in this order, and in a tier the lower priority first. There are
-	// no priorities in "networkpolicy".
+	// Tier is "admin", "networkpolicy" or "baseline". They are evaluated in this order, and in a tier the lower priority
+	// first. There are no priorities in "networkpolicy".
 	Tier     string `json:"tier"`
 	Priority int    `json:"priority,omitempty"`
 	// Egress and Ingress count the rules for a direction; -1 is that the policy does not affect it.
@@ -33,14 +33,16 @@ type Policy struct {
 // PolicyStatus is what is in force, in [Status].
 type PolicyStatus struct {
 	Policies int `json:"policies"`
-	// Revision counts the changes of policies, labels and addresses that were written to the datapath since the agent's start.
+	// Revision counts the changes of policies, labels and addresses that were written to the datapath since the agent's
+	// start.
 	Revision   uint64 `json:"revision"`
 	Identities int    `json:"identities"` // sets of addresses that the rules of no policy tell apart
 	// Audit says that no policy is in force on this node: packets that they would deny pass.
 	Audit bool `json:"audit,omitempty"`
 	// Reports are the first 100, as in [Policy].
 	Reports []PolicyReport `json:"reports,omitempty"`
-	// Error is why the latest change is not in the datapath, which has what was before; the agent tries again. FailedSince is when it failed first.
+	// Error is why the latest change is not in the datapath, which has what was before; the agent tries again. FailedSince
+	// is when it failed first.
 	Error       string    `json:"error,omitempty"`
 	FailedSince time.Time `json:"failedSince,omitzero"`
 }
@@ -84,7 +86,8 @@ type PolicyExplanation struct {
 
 // PolicyDatapath is what this node's kernel decides about a connection, read from the maps of its programs.
 type PolicyDatapath struct {
-	// Egress and Ingress say whether it is allowed by the policies of either end; absent for an end that is no pod of this node.
+	// Egress and Ingress say whether it is allowed by the policies of either end; absent for an end that is no pod of this
+	// node.
 	Egress  *bool `json:"egress,omitempty"`
 	Ingress *bool `json:"ingress,omitempty"`
 	// Differs is that the kernel does not decide as the policies say.
@@ -93,7 +96,8 @@ type PolicyDatapath struct {
 	NotAsked string `json:"notAsked,omitempty"`
 }
 
-// PolicyDiff is the answer of POST /v1/policy/diff: which of the connections that were seen lately proposed policies decide otherwise, or let ask for something else.
+// PolicyDiff is the answer of POST /v1/policy/diff: which of the connections that were seen lately proposed policies
+// decide otherwise, or let ask for something else.
 type PolicyDiff struct {
 	Flows   int       `json:"flows"`          // how many connections were evaluated
 	Since   time.Time `json:"since,omitzero"` // when the agent began to record them
@@ -131,8 +135,8 @@ type PolicyEnd struct {
 	Endpoint uint16 `json:"endpoint,omitempty"`
 	// Held is that the agent's start holds the endpoint: see [HeldEndpoint].
 	Held bool `json:"held,omitempty"`
-	// LabelsUnknown is that the labels of a held pod are not known, of an explanation: the previous policies decide about it, and the policies of others take its
-	// address for one of the world.
+	// LabelsUnknown is that the labels of a held pod are not known, of an explanation: the previous policies decide about
+	// it, and the policies of others take its address for one of the world.
 	LabelsUnknown bool `json:"labelsUnknown,omitempty"`
 	// Names are the names that policies select the address by, in an explanation.
 	Names []string `json:"names,omitempty"`
@@ -149,7 +153,8 @@ type PolicyDecision struct {
 	Rule *PolicyRule `json:"rule,omitempty"`
 	// Passed are the rules that left the decision to the next tier.
 	Passed []PolicyRule `json:"passed,omitempty"`
-	// Layer7 is what may be asked for on a connection that goes through the proxy, for people: "GET /public/.*". The first 20, and how many more. Absent: anything.
+	// Layer7 is what may be asked for on a connection that goes through the proxy, for people: "GET /public/.*". The first
+	// 20, and how many more. Absent: anything.
 	Layer7 []string `json:"layer7,omitempty"`
 }
 
@@ -159,7 +164,8 @@ type PolicyRule struct {
 	Namespace string `json:"namespace,omitempty"`
 	Policy    string `json:"policy"`
 	Direction string `json:"direction"` // "egress" or "ingress"
-	// Index is the rule's place in the policy's list, from 0 on; -1 is none of them, but what the policy denies by selecting the pod.
+	// Index is the rule's place in the policy's list, from 0 on; -1 is none of them, but what the policy denies by
+	// selecting the pod.
 	Index int    `json:"index"`
 	Name  string `json:"name,omitempty"`
 }

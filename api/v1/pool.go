@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// PoolSpec is a pool of the cluster: the body of PUT /v1/pool/{name}, and the answer of GET. A field that a request leaves out
-// gets its default.
+// PoolSpec is a pool of the cluster: the body of PUT /v1/pool/{name}, and the answer of GET. A field that a request
+// leaves out gets its default.
 type PoolSpec struct {
 	Name     string         `json:"name"`
 	Prefixes []netip.Prefix `json:"prefixes"`
@@ -17,25 +17,29 @@ type PoolSpec struct {
 	Exclude []netip.Prefix `json:"exclude,omitempty"`
 	// NodeSelector are labels that a node must have to claim blocks of the pool; none is every node.
 	NodeSelector map[string]string `json:"nodeSelector,omitempty"`
-	// AllowedNamespaces are the namespaces whose pods may have addresses; none is every namespace. A pod that has one keeps it.
+	// AllowedNamespaces are the namespaces whose pods may have addresses; none is every namespace. A pod that has one
+	// keeps it.
 	AllowedNamespaces []string `json:"allowedNamespaces,omitempty"`
 	// Disabled pools are not claimed from, and no more addresses are given out of them. Addresses in use stay.
 	Disabled bool `json:"disabled,omitempty"`
-	// Quarantine is how long a released address rests, in nanoseconds, 20 minutes at the most; 30 seconds when it is not there.
+	// Quarantine is how long a released address rests, in nanoseconds, 20 minutes at the most; 30 seconds when it is not
+	// there.
 	Quarantine *time.Duration `json:"quarantine,omitempty"`
 	// ReuseResting allows the longest resting address to be given out when nothing else is free.
 	ReuseResting bool `json:"reuseResting,omitempty"`
-	// State is "pending", "accepted", "deleting" or, when its record cannot be read, "unreadable": nodes claim blocks of accepted pools
-	// alone. It is of answers alone.
+	// State is "pending", "accepted", "deleting" or, when its record cannot be read, "unreadable": nodes claim blocks of
+	// accepted pools alone. It is of answers alone.
 	State string `json:"state,omitempty"`
-	// Version is the version of the pool that was read. A request with a version is refused when the pool has changed since.
+	// Version is the version of the pool that was read. A request with a version is refused when the pool has changed
+	// since.
 	Version string `json:"version,omitempty"`
-	// Warnings say what may not be meant, such as fewer blocks than nodes. They are of answers alone, and ignored in a request.
+	// Warnings say what may not be meant, such as fewer blocks than nodes. They are of answers alone, and ignored in a
+	// request.
 	Warnings []string `json:"warnings,omitempty"`
 	// Use is how full the pool is, one a family that it has. It is of answers alone, and ignored in a request.
 	Use []PoolUse `json:"use,omitempty"`
-	// Draining are the blocks that nodes still have of addresses that were taken out of the pool, or excluded: nothing more of them is given
-	// out. They are of answers alone, and ignored in a request.
+	// Draining are the blocks that nodes still have of addresses that were taken out of the pool, or excluded: nothing
+	// more of them is given out. They are of answers alone, and ignored in a request.
 	Draining []PoolBlock `json:"draining,omitempty"`
 }
 

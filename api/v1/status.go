@@ -53,8 +53,8 @@ type RestoredEndpoint struct {
 	Reasons  []string `json:"reasons"`
 }
 
-// Held are the attachments that the agent's start could not explain: it has neither brought them back nor removed them, and
-// does not give out their addresses. A DEL, a newer ADD of the pod or POST /v1/restore/accept ends the hold of one.
+// Held are the attachments that the agent's start could not explain: it has neither brought them back nor removed them,
+// and does not give out their addresses. A DEL, a newer ADD of the pod or POST /v1/restore/accept ends the hold of one.
 type Held struct {
 	Count int `json:"count"`
 	// Endpoints are the first 100 of them.
@@ -74,7 +74,8 @@ type HeldEndpoint struct {
 
 // AcceptRequest is the body of POST /v1/restore/accept: the held attachments are gone, and shall be removed.
 type AcceptRequest struct {
-	// Endpoint restricts it to one, as in [HeldEndpoint], or as a beginning of its container ID that fits one alone; "" is all.
+	// Endpoint restricts it to one, as in [HeldEndpoint], or as a beginning of its container ID that fits one alone; "" is
+	// all.
 	Endpoint string `json:"endpoint,omitempty"`
 }
 
@@ -109,8 +110,8 @@ type ProxyStatus struct {
 	Previous    int    `json:"previous,omitempty"` // processes that were replaced, and whose requests have not ended
 }
 
-// StoreStatus says whether the store that the nodes share answers this node. While it does not, addresses of the node's own blocks are given
-// out, and no block is claimed.
+// StoreStatus says whether the store that the nodes share answers this node. While it does not, addresses of the node's
+// own blocks are given out, and no block is claimed.
 type StoreStatus struct {
 	Location  string `json:"location"` // for people: "/var/lib/porin/store.db"
 	Reachable bool   `json:"reachable"`
@@ -122,10 +123,11 @@ type StoreStatus struct {
 	LastErrorTime time.Time `json:"lastErrorTime,omitzero"`
 }
 
-// RecoveryStatus is what the node knows of a recovery of the cluster's store. GET /v1/recovery reads the store, and says
-// which nodes have not written their blocks.
+// RecoveryStatus is what the node knows of a recovery of the cluster's store. GET /v1/recovery reads the store, and
+// says which nodes have not written their blocks.
 type RecoveryStatus struct {
-	// Requested says that an administrator has asked this node for one: it begins when the store answers. What else is here is of one before.
+	// Requested says that an administrator has asked this node for one: it begins when the store answers. What else is
+	// here is of one before.
 	Requested bool      `json:"requested,omitempty"`
 	UnderWay  bool      `json:"underWay"`
 	Began     time.Time `json:"began,omitzero"`

@@ -102,8 +102,8 @@ const (
 // PolicyCopies is the number of copies of the policy that the maps have room for.
 const PolicyCopies = uint32(len(Policy{}.Egress))
 
-// The class of addresses that the maps do not have, and the bits in a value of the maps addresses and prefixes: for an address of
-// the node, and for an address of an unknown pod of another node.
+// The class of addresses that the maps do not have, and the bits in a value of the maps addresses and prefixes: for an
+// address of the node, and for an address of an unknown pod of another node.
 const (
 	ClassWorld     uint32 = 1
 	ClassHost      uint32 = 1 << 31
@@ -117,7 +117,8 @@ const (
 	RowsAllow uint32 = 1
 )
 
-// ProtocolFragment is the protocol of rows about later fragments. The first byte of the port is the protocol, or 0 if it is not known.
+// ProtocolFragment is the protocol of rows about later fragments. The first byte of the port is the protocol, or 0 if
+// it is not known.
 const ProtocolFragment uint8 = 255
 
 // The values of the map rows that are no number of the proxy's rules.

@@ -9,8 +9,8 @@ import (
 )
 
 const (
-	// burstTime is how long the rate lasts at once by default: long enough for a node whose processors are busy, and 0.4 % of
-	// what passes in 5 s.
+	// burstTime is how long the rate lasts at once by default: long enough for a node whose processors are busy, and 0.4 %
+	// of what passes in 5 s.
 	burstTime = 0.02
 	// queueTime is how long a packet waits at the most.
 	queueTime = 0.05
@@ -29,8 +29,8 @@ type bucket struct {
 	limit uint32 // of what waits, in bytes
 }
 
-// bucketOf is the bucket of a limit in bits. The kernel counts the link header of each packet: the rate counts IP packets of
-// the full size. A burst holds a packet at least, else none would ever pass.
+// bucketOf is the bucket of a limit in bits. The kernel counts the link header of each packet: the rate counts IP
+// packets of the full size. A burst holds a packet at least, else none would ever pass.
 func bucketOf(rate, burst uint64, mtu int) bucket {
 	packet := float64(mtu + linkHeader)
 	bytes := float64(rate) / 8 * packet / float64(mtu)

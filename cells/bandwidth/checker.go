@@ -23,8 +23,8 @@ type Keeper interface {
 	Creating() []endpoint.Attachment
 }
 
-// Checker compares the limits of endpoints with what the kernel has: the doctor.Checker of this cell. It judges endpoints that
-// were ready before it read the kernel and are the same afterwards.
+// Checker compares the limits of endpoints with what the kernel has: the doctor.Checker of this cell. It judges
+// endpoints that were ready before it read the kernel and are the same afterwards.
 type Checker struct {
 	step      *Step
 	endpoints endpointmanager.Lookup

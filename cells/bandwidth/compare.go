@@ -15,7 +15,8 @@ type difference struct {
 
 func (d difference) String() string { return d.subject + ": " + d.detail }
 
-// compare returns what of the endpoint's limits is missing or differs. Without the host end nothing is: its link is lost.
+// compare returns what of the endpoint's limits is missing or differs. Without the host end nothing is: its link is
+// lost.
 func (k kernel) compare(ep endpoint.Endpoint) (differences []difference, err error) {
 	if ep.Spec.Bandwidth.IngressRate != 0 {
 		if differences, err = k.compareBucket(ep.Host.Index, "token bucket of "+ep.Host.Name, ingressOf(ep)); err != nil {

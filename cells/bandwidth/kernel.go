@@ -146,7 +146,8 @@ func (k kernel) redirect(host, device int) error {
 		"filters of the kind u32 with the action mirred (CONFIG_NET_CLS_U32, CONFIG_NET_ACT_MIRRED)")
 }
 
-// redirectedTo is the device that what comes by a host end goes through, 0 if it is gone; there says whether it is redirected.
+// redirectedTo is the device that what comes by a host end goes through, 0 if it is gone; there says whether it is
+// redirected.
 func (k kernel) redirectedTo(host int) (device int, there bool, err error) {
 	filters, err := nl.Dump(func() ([]netlink.Filter, error) { return k.FilterList(nl.LinkAt(host), netlink.HANDLE_MIN_INGRESS) })
 	for _, f := range filters {

@@ -55,8 +55,8 @@ func (c *Capacity) sample(log *slog.Logger) {
 	}
 }
 
-// Broken says why no container can be attached, for a lasting reason, as of the last sample; "" when nothing prevents it. It
-// does not block.
+// Broken says why no container can be attached, for a lasting reason, as of the last sample; "" when nothing prevents
+// it. It does not block.
 func (c *Capacity) Broken() string {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -31,8 +31,8 @@ func (h history) add(s sample) history {
 	return append(h, s)
 }
 
-// growth returns the slope, a second, of the least-squares line through the samples; 0 when it does not grow, or not like
-// a line.
+// growth returns the slope, a second, of the least-squares line through the samples; 0 when it does not grow, or not
+// like a line.
 func (h history) growth() float64 {
 	if len(h) < leastSamples {
 		return 0
@@ -54,7 +54,8 @@ func (h history) growth() float64 {
 	return tu / tt
 }
 
-// exhaustedIn returns when the rest is used up if the growth goes on; 0 without a growth, or a rest, or when it is far away.
+// exhaustedIn returns when the rest is used up if the growth goes on; 0 without a growth, or a rest, or when it is far
+// away.
 func (h history) exhaustedIn(left int64) time.Duration {
 	growth := h.growth()
 	if left <= 0 || growth <= 0 {

@@ -2,8 +2,8 @@ package cluster
 
 import "slices"
 
-// Position is a place in the history of the store. The store was rolled back, for example by a restore from a backup, when a later
-// position has another store, a lower term or a lower revision.
+// Position is a place in the history of the store. The store was rolled back, for example by a restore from a backup,
+// when a later position has another store, a lower term or a lower revision.
 type Position struct {
 	Store    string `json:"store"`    // identity of the store, as far as the backend has one
 	Term     uint64 `json:"term"`     // of the election; 0 where there are none

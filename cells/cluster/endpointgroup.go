@@ -11,8 +11,8 @@ import (
 	"porin.dev/porin/internal/labels"
 )
 
-// EndpointGroup is up to [GroupSize] endpoints of a node, for the other nodes: a record grows with nodes and their use, and a
-// change of one pod writes and sends no more than that.
+// EndpointGroup is up to [GroupSize] endpoints of a node, for the other nodes: a record grows with nodes and their use,
+// and a change of one pod writes and sends no more than that.
 type EndpointGroup struct {
 	Node      NodeID              `json:"node"`
 	Slot      int                 `json:"slot"`                // with the node the name of the record

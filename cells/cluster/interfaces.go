@@ -15,8 +15,9 @@ type Change[T any] struct {
 	Name string // of the record of Put and Deleted
 	Item T      // of Put
 	All  []T    // of Snapshot: all records that exist
-	// Snapshots of [Backend.Endpoints] come page by page. Continues: this page and the one before are of one list, as it was at one
-	// moment. More: the next page follows at once. A page after one with More that does not continue begins the list again.
+	// Snapshots of [Backend.Endpoints] come page by page. Continues: this page and the one before are of one list, as it
+	// was at one moment. More: the next page follows at once. A page after one with More that does not continue begins the
+	// list again.
 	Continues, More bool
 }
 
@@ -44,7 +45,8 @@ type Records[K, T any] interface {
 	Watch(ctx context.Context) (<-chan Change[T], error)
 }
 
-// Nodes are the incarnations of the cluster's nodes. All agents watch them, so a record changes only when a node comes or goes.
+// Nodes are the incarnations of the cluster's nodes. All agents watch them, so a record changes only when a node comes
+// or goes.
 type Nodes = Records[NodeID, Node]
 
 // Sessions say which process is the agent of a node. A session changes at each start of an agent; only the node itself
@@ -84,18 +86,19 @@ func (f BlockFilter) Match(b Block) bool {
 
 // Info is the one record of the cluster as a whole.
 type Info interface {
-	// Get returns the record, and where the store was when it was read. When there is no record the position is valid, too.
+	// Get returns the record, and where the store was when it was read. When there is no record the position is valid,
+	// too.
 	Get(ctx context.Context) (ClusterInfo, Position, error)
-	// Recent is Get from what an open watch of this process has told last, without a request where the backend can do so. Its position
-	// may be a few minutes old, and an earlier Get may have returned a higher one.
+	// Recent is Get from what an open watch of this process has told last, without a request where the backend can do so.
+	// Its position may be a few minutes old, and an earlier Get may have returned a higher one.
 	Recent(ctx context.Context) (ClusterInfo, Position, error)
 	// Put creates the record when info.Version is "" ([ErrExists]), and else changes it ([ErrConflict]).
 	Put(ctx context.Context, info ClusterInfo) (ClusterInfo, error)
 	Watch(ctx context.Context) (<-chan Change[ClusterInfo], error)
 }
 
-// Published are records that tell other nodes of a node. The node's agent alone writes them, an administrator deletes them, and
-// all agents watch them.
+// Published are records that tell other nodes of a node. The node's agent alone writes them, an administrator deletes
+// them, and all agents watch them.
 type Published[T any] interface {
 	// Put creates the record when its Version is "" ([ErrExists]), and else changes it ([ErrConflict]).
 	Put(ctx context.Context, item T) (T, error)
@@ -111,12 +114,14 @@ type Backend struct {
 	Sessions Sessions
 	Pools    Pools
 	Blocks   Blocks
-	// ListsByOwner says that a list of one owner's blocks costs no more than one of these blocks, and not as much as a list of all.
+	// ListsByOwner says that a list of one owner's blocks costs no more than one of these blocks, and not as much as a
+	// list of all.
 	ListsByOwner bool
 	Info         Info
 	// Networks has one record for each node, Endpoints one for each group of endpoints.
 	Networks  Published[NodeNetwork]
 	Endpoints Published[EndpointGroup]
-	// AgentRights says that this process has the rights of a node's agent alone: administrators change pools and delete nodes elsewhere.
+	// AgentRights says that this process has the rights of a node's agent alone: administrators change pools and delete
+	// nodes elsewhere.
 	AgentRights bool
 }

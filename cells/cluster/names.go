@@ -27,7 +27,8 @@ func isKey(text string) bool {
 	return len(text) == keyLength && strings.Trim(text, "abcdefghijklmnopqrstuvwxyz234567") == ""
 }
 
-// RecordName is the name of the record of a node: NAME.KEY, with a hash in place of a name that is too long or no DNS name.
+// RecordName is the name of the record of a node: NAME.KEY, with a hash in place of a name that is too long or no DNS
+// name.
 func (id NodeID) RecordName() string { return id.recordName(maxName) }
 
 func (id NodeID) recordName(longest int) string {
@@ -74,8 +75,8 @@ func ParseBlockName(name string) (none netip.Prefix) {
 	return none
 }
 
-// ParseRecordName is the reverse of [NodeID.RecordName]. The Name of a node that is stored as a hash is the hash. For a name of another
-// form it returns the zero ID.
+// ParseRecordName is the reverse of [NodeID.RecordName]. The Name of a node that is stored as a hash is the hash. For a
+// name of another form it returns the zero ID.
 func ParseRecordName(name string) NodeID {
 	dot := strings.LastIndex(name, ".")
 	if dot < 0 || !isDNSName(name[:dot]) || !isKey(name[dot+1:]) {

@@ -91,7 +91,8 @@ type Session struct {
 	Writes uint64 `json:"writes,omitempty"`
 	// Contact is when the agent started, or wrote its claims in a recovery. A running agent does not renew it.
 	Contact time.Time `json:"contact"`
-	// Contested is the ID of another session that found itself replaced while it was running: two machines have the same key.
+	// Contested is the ID of another session that found itself replaced while it was running: two machines have the same
+	// key.
 	Contested string `json:"contested,omitempty"`
 	// Recovery is the ID of the last recovery in which the node has written its claims.
 	Recovery string `json:"recovery,omitempty"`

@@ -31,8 +31,8 @@ type NodeNetwork struct {
 	Routing   RoutingMode    `json:"routing"`
 	// Health are the addresses of the node's health endpoint, at most one of each family.
 	Health []netip.Addr `json:"health,omitempty"`
-	// TunnelPort is the UDP port of the node's VXLAN device; 0 while it has none. Tunnel are the device's addresses, of the node's
-	// blocks, at most one of each family.
+	// TunnelPort is the UDP port of the node's VXLAN device; 0 while it has none. Tunnel are the device's addresses, of
+	// the node's blocks, at most one of each family.
 	TunnelPort   uint16       `json:"tunnelPort,omitempty"`
 	Tunnel       []netip.Addr `json:"tunnel,omitempty"`
 	AgentVersion string       `json:"agentVersion,omitempty"`

@@ -192,7 +192,8 @@ func (p Pool) BlockOf(addr netip.Addr) (cidr netip.Prefix, ok bool) {
 	return cidr, p.HasBlock(cidr)
 }
 
-// ValidateStored checks a pool that was read. It accepts more than [Pool.Validate]: an exclusion may be of a prefix that is pending.
+// ValidateStored checks a pool that was read. It accepts more than [Pool.Validate]: an exclusion may be of a prefix
+// that is pending.
 func (p Pool) ValidateStored() error {
 	errs := []error{p.checkBlockBits()}
 	for _, prefix := range slices.Concat(p.Prefixes, p.Pending) {

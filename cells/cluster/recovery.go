@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// Recovery is the mark that the store was rolled back, or will be, for example by a restore from a backup. While it stands
-// no node claims a new block, and every node creates its own claims again. Only an administrator ends it.
+// Recovery is the mark that the store was rolled back, or will be, for example by a restore from a backup. While it
+// stands no node claims a new block, and every node creates its own claims again. Only an administrator ends it.
 type Recovery struct {
 	ID     string    `json:"id"` // random: a backup may bring back an earlier mark
 	Began  time.Time `json:"began"`

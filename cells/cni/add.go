@@ -13,8 +13,8 @@ import (
 	"porin.dev/porin/internal/netns"
 )
 
-// add attaches a container. A caller that gets no answer takes that for a failure, and may never ask for a DEL: so everything that
-// this call made is undone when its caller has not received the answer.
+// add attaches a container. A caller that gets no answer takes that for a failure, and may never ask for a DEL: so
+// everything that this call made is undone when its caller has not received the answer.
 func (h handler) add(w http.ResponseWriter, r *http.Request, c call) error {
 	ep, err := h.attach(r.Context(), c)
 	if err != nil {
@@ -54,7 +54,8 @@ func (h handler) attach(ctx context.Context, c call) (endpoint.Endpoint, error) 
 	return h.Manager.Create(ctx, spec, namespace)
 }
 
-// deleteBroken takes down the endpoint that a repeated ADD would return, when the container's end is no longer as it was made.
+// deleteBroken takes down the endpoint that a repeated ADD would return, when the container's end is no longer as it
+// was made.
 func (h handler) deleteBroken(ctx context.Context, spec endpoint.Spec, namespace *endpoint.Namespace) {
 	ep, err := h.Lookup.Get(endpoint.ByAttachment(spec.Attachment))
 	if err != nil || ep.State != endpoint.Ready || ep.Spec.NetNSCookie != namespace.Cookie() {
@@ -68,7 +69,8 @@ func (h handler) deleteBroken(ctx context.Context, spec endpoint.Spec, namespace
 	h.Manager.Delete(ctx, spec.Attachment, endpoint.DeleteConfig{Began: max(0, spec.Began-1)}) // before this ADD
 }
 
-// receiveNamespace opens the descriptor of the container's network namespace that came with the call. The caller closes it.
+// receiveNamespace opens the descriptor of the container's network namespace that came with the call. The caller closes
+// it.
 func receiveNamespace(ctx context.Context, c call) (*endpoint.Namespace, error) {
 	file, err := server.TakeDescriptor(ctx)
 	if err != nil {

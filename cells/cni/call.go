@@ -27,8 +27,8 @@ type call struct {
 	config     baseConfig
 }
 
-// baseConfig is what every command needs of a network configuration. A DEL above all reads nothing else: it must not fail for
-// what it does not use, as it would fail for ever. The tags doc are for docs/reference.
+// baseConfig is what every command needs of a network configuration. A DEL above all reads nothing else: it must not
+// fail for what it does not use, as it would fail for ever. The tags doc are for docs/reference.
 type baseConfig struct {
 	CNIVersion string `json:"cniVersion" doc:"version of the CNI specification"`
 	Name       string `json:"name" doc:"name of the network; GC deletes attachments of this network alone"`

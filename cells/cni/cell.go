@@ -9,8 +9,8 @@ import (
 	"porin.dev/porin/internal/cell"
 )
 
-// Module is the cni cell. It needs [Examiner], [Capacity], [WaitingPods], which may be nil, and *delegate.Plugins besides what endpointmanager, link
-// and ipam provide.
+// Module is the cni cell. It needs [Examiner], [Capacity], [WaitingPods], which may be nil, and *delegate.Plugins
+// besides what endpointmanager, link and ipam provide.
 func Module(cfg Config) fx.Option {
 	return cell.Module("cni",
 		fx.Supply(fx.Private, cfg, newChains(cfg.ConfDir), &calls{}),

@@ -29,8 +29,8 @@ type chain struct {
 func newChains(dir string) *chains { return &chains{dir: dir, read: map[string]chain{}} }
 
 // check refuses a network in whose list a plugin changes the MAC of the interface. The container's kernel forgets its
-// neighbours with that (NETDEV_CHANGEADDR), and Porin's interface has no host on the link that would answer for the gateway. A
-// list that cannot be read is the runtime's fault to report.
+// neighbours with that (NETDEV_CHANGEADDR), and Porin's interface has no host on the link that would answer for the
+// gateway. A list that cannot be read is the runtime's fault to report.
 func (c *chains) check(network string) error {
 	if c.dir == "" {
 		return nil

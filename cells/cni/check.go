@@ -15,7 +15,8 @@ import (
 	"porin.dev/porin/cells/endpoint"
 )
 
-// check names the first difference between the result of ADD, the agent, the container and the node. It repairs nothing.
+// check names the first difference between the result of ADD, the agent, the container and the node. It repairs
+// nothing.
 func (h handler) check(ctx context.Context, c call) error {
 	previous, err := c.previousResult()
 	if err != nil {

@@ -23,7 +23,8 @@ const (
 // waitingTime is how long pods may wait without a call before that is a finding.
 const waitingTime = 2 * time.Minute
 
-// WaitingPods returns pods of this node without an endpoint that have waited for longer than d for their containers, as namespace/name.
+// WaitingPods returns pods of this node without an endpoint that have waited for longer than d for their containers, as
+// namespace/name.
 type WaitingPods func(d time.Duration) []string
 
 // calls knows whether the container runtime has called since the agent's start.

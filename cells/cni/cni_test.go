@@ -159,8 +159,8 @@ func TestCallVersion(t *testing.T) {
 	a.wants("an unknown member", status, answer, http.StatusOK, "")
 }
 
-// TestRecordedCalls posts what plugins of each version have sent. Files are added, never changed: a plugin may be one version
-// older than the agent.
+// TestRecordedCalls posts what plugins of each version have sent. Files are added, never changed: a plugin may be one
+// version older than the agent.
 func TestRecordedCalls(t *testing.T) {
 	testutil.Root(t)
 	container := testutil.NetNS(t)

@@ -29,8 +29,8 @@ func (f *failure) Error() string { return f.Text }
 
 func fail(code uint, text, hint string) error { return &failure{code, text, hint} }
 
-// toCNIError returns the error in the form of the CNI specification (1.1.0, section 5). An error that an IPAM plugin printed is
-// passed on as it is.
+// toCNIError returns the error in the form of the CNI specification (1.1.0, section 5). An error that an IPAM plugin
+// printed is passed on as it is.
 func toCNIError(err error) *types.Error {
 	if printed, ok := errors.AsType[*types.Error](err); ok {
 		return printed

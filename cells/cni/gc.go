@@ -19,9 +19,9 @@ type gcConfig struct {
 	DryRun bool                  `json:"gcDryRun" doc:"GC: true only logs what would be deleted"`
 }
 
-// gc takes down every attachment of the network that is not valid and began before the call: a container that is attached
-// meanwhile is in no list yet. What could not be taken down is on record and tried again. The IPAM plugin comes after that,
-// and not at all when something was withheld: endpoints that are still there use their addresses.
+// gc takes down every attachment of the network that is not valid and began before the call: a container that is
+// attached meanwhile is in no list yet. What could not be taken down is on record and tried again. The IPAM plugin
+// comes after that, and not at all when something was withheld: endpoints that are still there use their addresses.
 func (h handler) gc(ctx context.Context, c call) error {
 	var config gcConfig
 	if err := json.Unmarshal(c.raw, &config); err != nil {

@@ -103,12 +103,13 @@ func isProblem(command string, err error) bool {
 	return command == "DEL" && (errors.Is(err, endpointmanager.ErrStopped) || errors.Is(err, endpointmanager.ErrPending))
 }
 
-// errOtherNetwork is why an agent in another network namespace than the container runtime changes nothing. The plugin does a
-// DEL without such an agent.
+// errOtherNetwork is why an agent in another network namespace than the container runtime changes nothing. The plugin
+// does a DEL without such an agent.
 var errOtherNetwork = fault.New(fault.Unavailable, "porin-agent runs in another network namespace than the container runtime: "+
 	"run it in the host's network (hostNetwork: true)")
 
-// checkHostNetwork compares the caller's network namespace with the agent's: pods of the node are out of reach from another.
+// checkHostNetwork compares the caller's network namespace with the agent's: pods of the node are out of reach from
+// another.
 func checkHostNetwork(ctx context.Context, c call) error {
 	own, err := netns.OwnCookie()
 	if err != nil {

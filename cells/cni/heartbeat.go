@@ -27,7 +27,8 @@ func newHeartbeat(cfg Config, log *slog.Logger) *heartbeatWriter {
 	return &heartbeatWriter{stateDir: cfg.StateDir, log: log}
 }
 
-// newHeartbeatTask returns the task that writes the file again and again. An agent that never serves must not look alive.
+// newHeartbeatTask returns the task that writes the file again and again. An agent that never serves must not look
+// alive.
 func newHeartbeatTask(w *heartbeatWriter, log *slog.Logger) *task.Task {
 	return task.Every(log, task.Round{Name: "cni-heartbeat", Interval: heartbeatInterval, Run: func(context.Context) error {
 		if !w.serving.Load() {

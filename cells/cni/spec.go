@@ -47,7 +47,8 @@ type podArgs struct {
 	PORIN_RESERVATION      types.UnmarshallableString `doc:"token of the reservation whose addresses the container takes over"`
 }
 
-// The pod's annotations that name the pool of its addresses, and the token of the reservation whose addresses it takes over.
+// The pod's annotations that name the pool of its addresses, and the token of the reservation whose addresses it takes
+// over.
 const (
 	poolAnnotation        = "porin.dev/pool"
 	reservationAnnotation = "porin.dev/reservation"
@@ -151,7 +152,8 @@ func (c *call) pool(config addConfig, arg string) (string, error) {
 	return cmp.Or(arg, annotation), nil
 }
 
-// requestedAddresses are the addresses in CNI_ARGS (IP), runtimeConfig.ips and args.cni.ips: at most one of each family.
+// requestedAddresses are the addresses in CNI_ARGS (IP), runtimeConfig.ips and args.cni.ips: at most one of each
+// family.
 func requestedAddresses(config addConfig, arg string) (a endpoint.Addresses, err error) {
 	texts := append(config.RuntimeConfig.IPs, config.Args.CNI.IPs...)
 	if arg != "" {

@@ -17,8 +17,8 @@ import (
 	"porin.dev/porin/internal/task"
 )
 
-// Module is the datapath cell. It provides [Links], [Uplinks], [Maps], [Counters], the [policy.Enforcer], [policy.Connections],
-// [flow.Source] and [flow.Translations], and the [Step] on them, for the ordered steps.
+// Module is the datapath cell. It provides [Links], [Uplinks], [Maps], [Counters], the [policy.Enforcer],
+// [policy.Connections], [flow.Source] and [flow.Translations], and the [Step] on them, for the ordered steps.
 func Module(cfg Config) fx.Option {
 	return cell.Module("datapath",
 		fx.Supply(cfg, fx.Private),

@@ -20,10 +20,11 @@ type Keeper interface {
 	Creating() []endpoint.Attachment
 }
 
-// Checker compares the endpoints with the kernel: the datapath's doctor.Checker. Follow repairs what the kernel tells of at once.
+// Checker compares the endpoints with the kernel: the datapath's doctor.Checker. Follow repairs what the kernel tells
+// of at once.
 //
-// Endpoints come and go meanwhile. It compares endpoints that are ready, by the rules of package reconcile. Only an entry of an
-// endpoint that came and went while it was read is found once, and never again.
+// Endpoints come and go meanwhile. It compares endpoints that are ready, by the rules of package reconcile. Only an
+// entry of an endpoint that came and went while it was read is found once, and never again.
 type Checker struct {
 	datapath  *Datapath
 	parts     []Part
@@ -111,7 +112,8 @@ func (c *Checker) owners() []Entry {
 	return append(entries, entriesOf(c.endpoints.List())...)
 }
 
-// orphanFindings finds objects without an endpoint. Objects that are read between two lists of the endpoints may belong to endpoints of either.
+// orphanFindings finds objects without an endpoint. Objects that are read between two lists of the endpoints may belong
+// to endpoints of either.
 func (c *Checker) orphanFindings() (findings []doctor.Finding, err error) {
 	latest := c.owners()
 	owners := func() []Entry {

@@ -25,8 +25,8 @@ func (r repairs) Observe(trace endpoint.Trace) {
 	}
 }
 
-// Endpoints that come and go, by a real manager, are never found to be wrong, and neither are endpoints that stay. Follow repairs
-// nothing of them, and leaves nothing.
+// Endpoints that come and go, by a real manager, are never found to be wrong, and neither are endpoints that stay.
+// Follow repairs nothing of them, and leaves nothing.
 func TestExamineDuringChurn(t *testing.T) {
 	n := newNode(t)
 	table := endpointmanager.NewTable()

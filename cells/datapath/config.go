@@ -19,8 +19,8 @@ type Config struct {
 	// MaxConnections is the size of the map of connections between the endpoints and others. One between two endpoints
 	// of the node has two entries. When the size has changed, a start replaces the map: open connections go on.
 	MaxConnections uint32
-	// MaxAddresses is how many addresses of pods and nodes of the cluster policies can tell apart. The map has room for two policies. When
-	// it has changed, a start moves what the map holds.
+	// MaxAddresses is how many addresses of pods and nodes of the cluster policies can tell apart. The map has room for
+	// two policies. When it has changed, a start moves what the map holds.
 	MaxAddresses uint32
 }
 

@@ -51,7 +51,8 @@ type openConnections struct{ maps *kernelMaps }
 // OpenConnections returns the [policy.Connections] of the map of connections.
 func (d *Datapath) OpenConnections() policy.Connections { return openConnections{&d.maps} }
 
-// InUse implements [policy.Connections]. It counts answered connections that the endpoint has opened, until the sweep removes their entry.
+// InUse implements [policy.Connections]. It counts answered connections that the endpoint has opened, until the sweep
+// removes their entry.
 func (c openConnections) InUse(addresses map[names.Use]bool) error {
 	return c.maps.use(func(m *bpfMaps) error {
 		return eachEntry(m.Connections, func(key abi.ConnectionKey, values []abi.Connection) {

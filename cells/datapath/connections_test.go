@@ -47,7 +47,8 @@ func wantConnections(t *testing.T, n *node, want int) {
 	}
 }
 
-// TestOpenConnectionsInUse: the pod that has opened a connection uses the address of the other end, and not the reverse.
+// TestOpenConnectionsInUse: the pod that has opened a connection uses the address of the other end, and not the
+// reverse.
 func TestOpenConnectionsInUse(t *testing.T) {
 	n := newNode(t)
 	a, b := n.newPod(t, 1), n.newPod(t, 2)
@@ -175,7 +176,8 @@ func TestPruneEndsConnections(t *testing.T) {
 	wantConnections(t, n, 0)
 }
 
-// An endpoint that gets the link index of another one ends the connections of that, and so does a deletion that comes late.
+// An endpoint that gets the link index of another one ends the connections of that, and so does a deletion that comes
+// late.
 func TestIndexReusedEndsConnections(t *testing.T) {
 	n := newNode(t)
 	a, b := n.newPod(t, 1), n.newPod(t, 2)

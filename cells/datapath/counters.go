@@ -16,7 +16,8 @@ type retired struct {
 	sum abi.Traffic
 }
 
-// retire takes an endpoint's counters out of the maps and adds them to the sum. Without an entry in the map of drops it has none.
+// retire takes an endpoint's counters out of the maps and adds them to the sum. Without an entry in the map of drops it
+// has none.
 func (r *retired) retire(m *bpfMaps, id uint16) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -16,7 +16,8 @@ import (
 	"porin.dev/porin/cells/policy/policymap"
 )
 
-// Datapath is this node's part of the kernel. Its Links, Uplinks, Maps and Pins answer [ErrNotStarted] unless it is started.
+// Datapath is this node's part of the kernel. Its Links, Uplinks, Maps and Pins answer [ErrNotStarted] unless it is
+// started.
 type Datapath struct {
 	cfg          Config
 	log          *slog.Logger
@@ -57,8 +58,9 @@ func newLoader(cfg Config, object []byte, log *slog.Logger) *loader.Loader {
 	}, log)
 }
 
-// Start adopts or loads the programs, on maps of the configured size, makes the node an IPv4 router, and opens the sockets.
-// Only one Datapath may be started in a network namespace. One on the BPF root of another is [loader.ErrRootInUse].
+// Start adopts or loads the programs, on maps of the configured size, makes the node an IPv4 router, and opens the
+// sockets. Only one Datapath may be started in a network namespace. One on the BPF root of another is
+// [loader.ErrRootInUse].
 func (d *Datapath) Start(ctx context.Context) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()

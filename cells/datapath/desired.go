@@ -94,8 +94,8 @@ type Desired struct {
 	links     map[int]bool
 }
 
-// DesiredOf is what the endpoints of all the lists should have. An endpoint may be in several of them, with what it had at
-// different times.
+// DesiredOf is what the endpoints of all the lists should have. An endpoint may be in several of them, with what it had
+// at different times.
 func DesiredOf(lists ...[]Entry) Desired {
 	d := Desired{map[string]bool{}, map[netip.Addr]bool{}, map[uint32]bool{abi.NoEndpoint: true}, map[int]bool{}}
 	for _, list := range lists {

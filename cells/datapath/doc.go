@@ -17,8 +17,8 @@
 // updates, with both families. All state is in the kernel, so packets pass while no agent runs, and an agent that
 // starts finds the same programs and loads nothing. What changed is replaced filter by filter, between two packets.
 //
-// [Maps] and [Links] are each a [Part], which says in one place what an endpoint should have and how that differs from what
-// there is:
+// [Maps] and [Links] are each a [Part], which says in one place what an endpoint should have and how that differs from
+// what there is:
 //
 //	Attach     Update, which asks for nothing
 //	Restore    Compare, and Update if there is a [Difference]; a repair is a Restore

@@ -118,7 +118,8 @@ func (x *Enforcer) Forget(id uint16) error {
 	return nil
 }
 
-// applyFilter expects the lock. The program is attached to the uplinks before the filter relies on it, and detached after that.
+// applyFilter expects the lock. The program is attached to the uplinks before the filter relies on it, and detached
+// after that.
 func (x *Enforcer) applyFilter() error {
 	restricted := len(x.desired.Pods) > 0
 	if restricted {

@@ -33,7 +33,8 @@ func restrictedEngine(t *testing.T, p *pod) (*engine.Engine, map[string]policy.L
 	return e, map[string]policy.Local{"shop/client": {ID: 1, Link: p.index()}}
 }
 
-// TestEnforcerFailedRelease has the last policy stay in force, uplinks included, when one without restrictions cannot be written.
+// TestEnforcerFailedRelease has the last policy stay in force, uplinks included, when one without restrictions cannot
+// be written.
 func TestEnforcerFailedRelease(t *testing.T) {
 	n := newNode(t)
 	p := n.newPod(t, 1)
@@ -139,7 +140,8 @@ func TestEnforcerRemovesOtherCopy(t *testing.T) {
 	}
 }
 
-// TestEnforcerRepairsWhatWasNotTold: the kernel drops notifications when there are too many, and following begins again.
+// TestEnforcerRepairsWhatWasNotTold: the kernel drops notifications when there are too many, and following begins
+// again.
 func TestEnforcerRepairsWhatWasNotTold(t *testing.T) {
 	n := newNode(t)
 	p := n.newPod(t, 1)

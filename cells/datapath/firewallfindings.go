@@ -17,8 +17,8 @@ import (
 	"porin.dev/porin/internal/nl"
 )
 
-// firewallFindings names the chains that drop forwarded packets, if no connection of an endpoint through the node's stack is answered. An answered
-// connection proves that a rule of such a chain accepts endpoints.
+// firewallFindings names the chains that drop forwarded packets, if no connection of an endpoint through the node's
+// stack is answered. An answered connection proves that a rule of such a chain accepts endpoints.
 func (d *Datapath) firewallFindings() ([]doctor.Finding, error) {
 	unanswered, err := d.unanswered()
 	if err != nil || unanswered == 0 {
@@ -38,8 +38,9 @@ func (d *Datapath) firewallFindings() ([]doctor.Finding, error) {
 	}}, err
 }
 
-// unanswered counts the connections that endpoints have opened through the node's stack to other addresses than the node's own, where their egress policy
-// allows these. It is 0 if one of them is answered. Pings do not count: ufw accepts them and drops all else.
+// unanswered counts the connections that endpoints have opened through the node's stack to other addresses than the
+// node's own, where their egress policy allows these. It is 0 if one of them is answered. Pings do not count: ufw
+// accepts them and drops all else.
 func (d *Datapath) unanswered() (count int, err error) {
 	addrs, err := nl.Dump(func() ([]netlink.Addr, error) { return d.links.handle.AddrList(nil, netlink.FAMILY_ALL) })
 	if err != nil {

@@ -17,8 +17,8 @@ import (
 	"porin.dev/porin/internal/nl"
 )
 
-// Follow repairs endpoints that other programs take something from, as soon as the kernel tells of it, until ctx ends. The kernel tells
-// of links, filters, routes and neighbour entries, and not of map entries.
+// Follow repairs endpoints that other programs take something from, as soon as the kernel tells of it, until ctx ends.
+// The kernel tells of links, filters, routes and neighbour entries, and not of map entries.
 func (c *Checker) Follow(ctx context.Context) error { return c.follower.Run(ctx) }
 
 // changes is what the kernel tells of endpoints that are ready, as a [reconcile.Source].

@@ -164,7 +164,8 @@ func TestFollowSparesOthers(t *testing.T) {
 	}
 }
 
-// TestFollowMissingEntryOfLink: an event of a link that the programs do not know names no endpoint. The next event of an address does.
+// TestFollowMissingEntryOfLink: an event of a link that the programs do not know names no endpoint. The next event of
+// an address does.
 func TestFollowMissingEntryOfLink(t *testing.T) {
 	c, pods := newCheckedNode(t, 1)
 	c.follow(t, c.List()[:1])

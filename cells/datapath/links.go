@@ -27,8 +27,9 @@ type Difference = reconcile.Difference
 // Orphan is one thing in the kernel that no endpoint should have.
 type Orphan = reconcile.Orphan[Entry]
 
-// Links is what [Step] needs of the node's network interfaces. As a [Part] it is the filters on an endpoint's host end, and the
-// routes and neighbour entries that lead there: Update brings the host end up, Delete takes it down, and the link stays.
+// Links is what [Step] needs of the node's network interfaces. As a [Part] it is the filters on an endpoint's host end,
+// and the routes and neighbour entries that lead there: Update brings the host end up, Delete takes it down, and the
+// link stays.
 type Links interface {
 	Part
 	// Link describes an interface, or returns [ErrNoLink].
@@ -57,8 +58,8 @@ type nodeLinks struct {
 	addresses  []Part // what a host end that is up has of each address
 }
 
-// start opens the sockets and makes the node an IPv4 router. The programs and the namespace, which is the calling thread's,
-// must stay open until stop.
+// start opens the sockets and makes the node an IPv4 router. The programs and the namespace, which is the calling
+// thread's, must stay open until stop.
 func (n *nodeLinks) start(programs *loader.Programs, namespace *os.File, log *slog.Logger) (err error) {
 	opened := &nodeLinks{namespace: namespace}
 	defer func() {

@@ -72,8 +72,8 @@ func entryText(value any) string {
 	return "counters"
 }
 
-// Orphans finds the entries of links, addresses and numbers that no endpoint has. An entry that leads an endpoint's address to
-// another link is a difference of the endpoint. By address comes first: the order of kernelMaps.
+// Orphans finds the entries of links, addresses and numbers that no endpoint has. An entry that leads an endpoint's
+// address to another link is a difference of the endpoint. By address comes first: the order of kernelMaps.
 func (k *kernelMaps) Orphans(owners func() []Entry) (orphans []Orphan, err error) {
 	all, err := k.list()
 	d := DesiredOf(owners())

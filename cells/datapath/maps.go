@@ -16,9 +16,10 @@ import (
 	"porin.dev/porin/internal/bpfarray"
 )
 
-// Maps is what [Step] needs of the BPF maps. As a [Part] it is an endpoint's entries by link, by address and by number. Update
-// fails with [ErrAddressInUse] when another link has one of the addresses. From Delete on, which removes the entries by link only
-// when they are the endpoint's or e.ID is abi.NoEndpoint, its packets are dropped in both directions.
+// Maps is what [Step] needs of the BPF maps. As a [Part] it is an endpoint's entries by link, by address and by number.
+// Update fails with [ErrAddressInUse] when another link has one of the addresses. From Delete on, which removes the
+// entries by link only when they are the endpoint's or e.ID is abi.NoEndpoint, its packets are dropped in both
+// directions.
 type Maps interface {
 	Part
 	// Entries returns what the programs know of each link, by its index: ID, PodMAC and Addresses.
@@ -107,9 +108,9 @@ func (k *kernelMaps) Delete(e Entry) error {
 // lastWait is the longest wait for the kernel's reserve of map elements, of twice as long in all.
 const lastWait = 100 * time.Millisecond
 
-// despiteENOMEM calls write again while the kernel has no element at hand. Maps that are not preallocated take their elements
-// from a small reserve of each CPU, which is filled up after it was used (bpf_mem_alloc, Linux 6.1): many writes in a row can
-// find it empty on a node with memory to spare.
+// despiteENOMEM calls write again while the kernel has no element at hand. Maps that are not preallocated take their
+// elements from a small reserve of each CPU, which is filled up after it was used (bpf_mem_alloc, Linux 6.1): many
+// writes in a row can find it empty on a node with memory to spare.
 func despiteENOMEM(write func() error) error {
 	for wait := 100 * time.Microsecond; ; wait *= 2 {
 		if err := write(); !errors.Is(err, unix.ENOMEM) || wait > lastWait {

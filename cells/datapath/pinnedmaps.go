@@ -10,7 +10,8 @@ import (
 	"porin.dev/porin/cells/policy/model"
 )
 
-// PinnedMaps are maps that the agent has pinned, opened by a proxy in a process of its own. They stay when the agent ends.
+// PinnedMaps are maps that the agent has pinned, opened by a proxy in a process of its own. They stay when the agent
+// ends.
 type PinnedMaps struct {
 	root string
 	maps kernelMaps
@@ -19,8 +20,8 @@ type PinnedMaps struct {
 // NewPinnedMaps returns maps that are not open: [ErrNotStarted] is what they answer.
 func NewPinnedMaps(bpfRoot string) *PinnedMaps { return &PinnedMaps{root: bpfRoot} }
 
-// Open opens the maps, also if they are open already: an agent that has started may have others. After an error the previous maps
-// stay.
+// Open opens the maps, also if they are open already: an agent that has started may have others. After an error the
+// previous maps stay.
 func (p *PinnedMaps) Open() error {
 	names := append(bpf.ListenerMaps(), bpf.ProxyLink, bpf.Redirects, bpf.Endpoints, bpf.Slots,
 		bpf.Policies, bpf.ActiveCopy, bpf.Addresses, bpf.Prefixes, bpf.Tables, bpf.Rows)

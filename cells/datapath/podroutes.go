@@ -63,8 +63,9 @@ func (p *podRoutes) List() (keys []placed, err error) {
 	return keys, ignoreInterrupted(err)
 }
 
-// Get returns the route that the node takes to the address. When that is not ours, it looks for ours in the main table: there may be a
-// route that goes before it, or a rule that leads past the table, and neither means that ours is missing.
+// Get returns the route that the node takes to the address. When that is not ours, it looks for ours in the main table:
+// there may be a route that goes before it, or a rule that leads past the table, and neither means that ours is
+// missing.
 func (p *podRoutes) Get(key placed) (have podRoute, found bool, err error) {
 	addr := key.dst.Addr()
 	isOurs := func(r netlink.Route) bool {
@@ -155,8 +156,8 @@ func familyOf(addr netip.Addr) int {
 	return netlink.FAMILY_V4
 }
 
-// isRefusal reports whether the kernel says of a single thing that it is not there. For a route, EACCES and EINVAL mean that one
-// leads nowhere; for filters, EINVAL means that the link has no qdisc for them.
+// isRefusal reports whether the kernel says of a single thing that it is not there. For a route, EACCES and EINVAL mean
+// that one leads nowhere; for filters, EINVAL means that the link has no qdisc for them.
 func isRefusal(err error) bool {
 	return slices.ContainsFunc([]error{
 		unix.ENOENT, unix.ENODEV, unix.ESRCH, unix.EINVAL, unix.EACCES, unix.ENETUNREACH, unix.EHOSTUNREACH,

@@ -13,14 +13,15 @@ import (
 	"porin.dev/porin/internal/reconcile"
 )
 
-// Every filter of ours has this handle and priority, so that a new program takes the place of the old one, between two packets.
+// Every filter of ours has this handle and priority, so that a new program takes the place of the old one, between two
+// packets.
 const (
 	filterHandle   = 1
 	filterPriority = 1
 )
 
-// hostPrograms are the programs of host ends: filters of the qdisc clsact. The value is a program's ID. Only what is listed for one link
-// can be read, so it has no orphans.
+// hostPrograms are the programs of host ends: filters of the qdisc clsact. The value is a program's ID. Only what is
+// listed for one link can be read, so it has no orphans.
 type hostPrograms struct {
 	handle, reader *netlink.Handle
 	filters        [2]netlink.BpfFilter // less their LinkIndex; ingress first

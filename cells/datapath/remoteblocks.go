@@ -18,8 +18,9 @@ type remoteBlocks struct {
 	blocks []netip.Prefix
 }
 
-// SetRemoteBlocks sets the blocks of other nodes, in place of the last call's. Connections between their pods and this node's
-// bypass this node's stack, unless it translates them. While there are such blocks, from_uplink and to_uplink are on all uplinks.
+// SetRemoteBlocks sets the blocks of other nodes, in place of the last call's. Connections between their pods and this
+// node's bypass this node's stack, unless it translates them. While there are such blocks, from_uplink and to_uplink
+// are on all uplinks.
 func (d *Datapath) SetRemoteBlocks(blocks []netip.Prefix) error {
 	if err := d.remoteBlocks.set(&d.pins, blocks); err != nil {
 		return err

@@ -24,8 +24,8 @@ var remoteBlocks = []netip.Prefix{netip.MustParsePrefix("10.1.0.0/24"), netip.Mu
 
 func TestSetRemoteBlocks(t *testing.T) { withHooks(t, testSetRemoteBlocks) }
 
-// testSetRemoteBlocks: both programs are on the uplinks while other nodes have blocks, from_uplink behind others' programs, and over
-// a restart.
+// testSetRemoteBlocks: both programs are on the uplinks while other nodes have blocks, from_uplink behind others'
+// programs, and over a restart.
 func testSetRemoteBlocks(t *testing.T, n *node) {
 	eth0 := n.addUplink(t, "eth0")
 	n.putFirst(t, eth0)

@@ -110,8 +110,8 @@ func (i *interrupted) Err() error {
 	return nil
 }
 
-// TestResizeInterrupted: at whatever operation a start ends, the next one finds every entry, of whichever size it is. With FULL=1 it is each of
-// them, else each fourth one, others in each run.
+// TestResizeInterrupted: at whatever operation a start ends, the next one finds every entry, of whichever size it is.
+// With FULL=1 it is each of them, else each fourth one, others in each run.
 func TestResizeInterrupted(t *testing.T) {
 	n := newNode(t)
 	a, b := n.newPod(t, 1), n.newPod(t, 2)

@@ -26,10 +26,11 @@ const (
 
 // router is the forwarding of packets by the network namespace of a node.
 //
-// IPv4 forwarding is enabled at the start, IPv6 forwarding before the first endpoint with an IPv6 address is attached or
-// restored: with IPv6 forwarding the kernel ignores router advertisements on interfaces whose accept_ra is 1, and removes
-// the default routes that it has from them (Documentation/networking/ip-sysctl.rst). A node whose containers have IPv4
-// alone need not become an IPv6 router, and on any other accept_ra becomes 2 first, which means also with forwarding.
+// IPv4 forwarding is enabled at the start, IPv6 forwarding before the first endpoint with an IPv6 address is attached
+// or restored: with IPv6 forwarding the kernel ignores router advertisements on interfaces whose accept_ra is 1, and
+// removes the default routes that it has from them (Documentation/networking/ip-sysctl.rst). A node whose containers
+// have IPv4 alone need not become an IPv6 router, and on any other accept_ra becomes 2 first, which means also with
+// forwarding.
 type router struct {
 	log       *slog.Logger
 	namespace *os.File
@@ -39,7 +40,8 @@ type router struct {
 	ipv6 bool       // an endpoint has had an IPv6 address, and forwarding was enabled for it
 }
 
-// startRouter enables IPv4 forwarding, and fails where sysctls cannot be written. The namespace must stay open until stop.
+// startRouter enables IPv4 forwarding, and fails where sysctls cannot be written. The namespace must stay open until
+// stop.
 func startRouter(namespace *os.File, log *slog.Logger) (*router, error) {
 	r := &router{log: log, namespace: namespace}
 	err := r.inNamespace(func() (err error) {
@@ -78,10 +80,11 @@ func (r *router) forward(e Entry) error {
 	return nil
 }
 
-// ignoreAdvertisements makes the node ignore router advertisements of a container, also when the kernel's default for new
-// links is 2. from_pod drops them; this holds without the filters, too.
+// ignoreAdvertisements makes the node ignore router advertisements of a container, also when the kernel's default for
+// new links is 2. from_pod drops them; this holds without the filters, too.
 //
-// Every ADD waits for it: three system calls below an open folder take 7 µs, and entering the namespace would take 12 more.
+// Every ADD waits for it: three system calls below an open folder take 7 µs, and entering the namespace would take 12
+// more.
 func (r *router) ignoreAdvertisements(hostEnd string) error {
 	if r.conf == nil {
 		return nil
@@ -121,7 +124,8 @@ func (r *router) off() (off []string, err error) {
 	return off, err
 }
 
-// findings tells of the sysctls that are not as a router needs them. IPv6 counts since an endpoint has had an IPv6 address.
+// findings tells of the sysctls that are not as a router needs them. IPv6 counts since an endpoint has had an IPv6
+// address.
 func (r *router) findings() (findings []doctor.Finding, err error) {
 	off, err := r.off()
 	for _, sysctl := range off {
@@ -144,7 +148,8 @@ func (r *router) repair(name string) error {
 	})
 }
 
-// enableIPv6 runs in the node's namespace. An agent that ends between the two leaves a node that accepts what it accepted.
+// enableIPv6 runs in the node's namespace. An agent that ends between the two leaves a node that accepts what it
+// accepted.
 func (r *router) enableIPv6() error {
 	value, err := readSysctl(forwardIPv6)
 	if err != nil || value != "0" {
@@ -178,8 +183,8 @@ func (r *router) enable(name string) error {
 	return nil
 }
 
-// keepAdvertisements lets the interfaces that accept router advertisements go on to do so with forwarding. It leaves alone
-// what is 0 or 2, interfaces that forward already, and the values for new interfaces ("default") and for all.
+// keepAdvertisements lets the interfaces that accept router advertisements go on to do so with forwarding. It leaves
+// alone what is 0 or 2, interfaces that forward already, and the values for new interfaces ("default") and for all.
 func (r *router) keepAdvertisements() error {
 	interfaces, err := os.ReadDir(sysctlPath("net/ipv6/conf"))
 	if err != nil {

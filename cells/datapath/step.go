@@ -39,8 +39,8 @@ func NewStep(links Links, maps Maps, pins Pins, log *slog.Logger) *Step {
 // Name is "datapath".
 func (s *Step) Name() string { return "datapath" }
 
-// Attach puts the endpoint behind its host end and lets packets pass: map entries, filters, the host end up, routes of the
-// node; then it waits until both ends have a carrier. On failure the host end is down again.
+// Attach puts the endpoint behind its host end and lets packets pass: map entries, filters, the host end up, routes of
+// the node; then it waits until both ends have a carrier. On failure the host end is down again.
 func (s *Step) Attach(ctx context.Context, ep endpoint.Endpoint, namespace *endpoint.Namespace) (_ endpoint.Endpoint, err error) {
 	if err := ctx.Err(); err != nil {
 		return ep, err
@@ -82,8 +82,8 @@ func (s *Step) undo(e Entry) error {
 	return errors.Join(errs...)
 }
 
-// Detach takes the endpoint out of the datapath. It begins with the host end: from its first microseconds no packet passes
-// the stack, and with the map entries no other pod's.
+// Detach takes the endpoint out of the datapath. It begins with the host end: from its first microseconds no packet
+// passes the stack, and with the map entries no other pod's.
 func (s *Step) Detach(_ context.Context, ep endpoint.Endpoint, cfg endpoint.DeleteConfig) error {
 	index := ep.Host.Index // which may be another endpoint's by now: maps.Delete compares the ID, too
 	link, err := s.find(ep)
@@ -169,9 +169,9 @@ func (s *Step) find(ep endpoint.Endpoint) (link netlink.Link, err error) {
 	return link, nil
 }
 
-// Find completes the endpoints found, by the index of their host end, with what the maps know of them; and with the addresses
-// of routes where the maps know none. The kernel removes the routes of a link that goes down. For an entry whose link is not
-// among them it adds an endpoint: the link may be in another network namespace, and need the entry.
+// Find completes the endpoints found, by the index of their host end, with what the maps know of them; and with the
+// addresses of routes where the maps know none. The kernel removes the routes of a link that goes down. For an entry
+// whose link is not among them it adds an endpoint: the link may be in another network namespace, and need the entry.
 func (s *Step) Find(_ context.Context, found []endpoint.Endpoint) ([]endpoint.Endpoint, error) {
 	entries, err := s.maps.Entries()
 	if err != nil {

@@ -17,8 +17,8 @@ type Detached struct {
 	Clsact          bool // it was a filter on the qdisc clsact, which is still there
 }
 
-// DetachUplinks takes the programs of any agent off the devices of the calling thread's network namespace, other than host ends. It is for
-// programs that run while the agent does not.
+// DetachUplinks takes the programs of any agent off the devices of the calling thread's network namespace, other than
+// host ends. It is for programs that run while the agent does not.
 func DetachUplinks() (detached []Detached, err error) {
 	handle, err := netlink.NewHandle(unix.NETLINK_ROUTE)
 	if err != nil {

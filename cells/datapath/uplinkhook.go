@@ -51,8 +51,8 @@ type uplinkHook interface {
 	detach(index int) error
 }
 
-// newUplinkHook uses TCX where the kernel has it: it needs no qdisc, which the kernel adds to a device that is up only by
-// dropping packets for some milliseconds.
+// newUplinkHook uses TCX where the kernel has it: it needs no qdisc, which the kernel adds to a device that is up only
+// by dropping packets for some milliseconds.
 func newUplinkHook(side *uplinkSide, program *loader.Program, handle *netlink.Handle, namespace tcxNamespace, tcx bool) uplinkHook {
 	if tcx {
 		return &tcxHook{side: side, program: program, namespace: namespace}

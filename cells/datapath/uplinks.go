@@ -19,8 +19,9 @@ import (
 	"porin.dev/porin/internal/nl"
 )
 
-// Uplinks are the devices that packets leave the node through: see isUplink. The program to_uplink applies the pods' egress policies
-// there, to addresses after the node's translation. (from_uplink is there for [Datapath.SetRemoteBlocks].)
+// Uplinks are the devices that packets leave the node through: see isUplink. The program to_uplink applies the pods'
+// egress policies there, to addresses after the node's translation. (from_uplink is there for
+// [Datapath.SetRemoteBlocks].)
 type Uplinks interface {
 	// Require attaches the program to all uplinks, also to later ones, or detaches it from all. A device that
 	// refuses the program is no error: it is not among Attached, and the log and a finding of the doctor say so. Before
@@ -65,9 +66,10 @@ func newUplinks(side *uplinkSide, log *slog.Logger) *uplinks {
 	return &uplinks{side: side, log: log, changed: make(chan struct{}, 1), wake: make(chan struct{}, 1), required: map[reason]bool{}, attached: map[int]bool{}, refusals: map[int]string{}}
 }
 
-// isUplink reports whether the device is an uplink: it has Ethernet headers, which the programs expect, and is neither lo, nor a pod's
-// host end, nor the proxy's, nor an ifb, which only queues packets: no packet leaves the node through these. Packets of a pod with an egress policy to a device
-// without Ethernet headers, such as an IP-in-IP tunnel, the chain forward of package hostfilter drops.
+// isUplink reports whether the device is an uplink: it has Ethernet headers, which the programs expect, and is neither
+// lo, nor a pod's host end, nor the proxy's, nor an ifb, which only queues packets: no packet leaves the node through
+// these. Packets of a pod with an egress policy to a device without Ethernet headers, such as an IP-in-IP tunnel, the
+// chain forward of package hostfilter drops.
 func isUplink(l netlink.Link) bool {
 	return l.Attrs().Flags&net.FlagLoopback == 0 && l.Attrs().EncapType == "ether" && l.Type() != "ifb" && !link.IsHostEnd(l) && !link.IsProxyDevice(l.Attrs().Name)
 }

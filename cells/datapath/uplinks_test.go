@@ -185,8 +185,8 @@ func testUplinksRequire(t *testing.T, n *node) {
 	}
 }
 
-// A device loses no packet when it gets the program, or loses it: with clsact, it would (docs/limits.md). On a kernel without TCX the status says that
-// devices get clsact.
+// A device loses no packet when it gets the program, or loses it: with clsact, it would (docs/limits.md). On a kernel
+// without TCX the status says that devices get clsact.
 func TestUplinksLoseNothing(t *testing.T) {
 	if !loader.HasTCX() {
 		missing := newNode(t).datapath.Status().Missing
@@ -288,7 +288,8 @@ func testUplinksRestart(t *testing.T, n *node) {
 	n.wantEgress(t, eth0)
 }
 
-// Others have filters on the device, in the same place as ours on pods' links: they stay, and see the packets after ours.
+// Others have filters on the device, in the same place as ours on pods' links: they stay, and see the packets after
+// ours.
 func TestUplinksLeaveOthersAlone(t *testing.T) { withHooks(t, testUplinksLeaveOthersAlone) }
 
 func testUplinksLeaveOthersAlone(t *testing.T, n *node) {

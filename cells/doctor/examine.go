@@ -10,8 +10,8 @@ import (
 	v1 "porin.dev/porin/api/v1"
 )
 
-// Examine examines now, and returns what it found and what is known. It fails only when ctx ends while another examination
-// runs.
+// Examine examines now, and returns what it found and what is known. It fails only when ctx ends while another
+// examination runs.
 func (d *Doctor) Examine(ctx context.Context, s Scope) (v1.Doctor, error) {
 	answer, err := d.examine(ctx, s, always)
 	if err == nil && s.Endpoint == "" {
@@ -22,8 +22,8 @@ func (d *Doctor) Examine(ctx context.Context, s Scope) (v1.Doctor, error) {
 
 func always(Checker) bool { return true }
 
-// isDue reports whether the periodic examination calls a checker. The first call of a costly one is at a random time, as many
-// agents may have started together.
+// isDue reports whether the periodic examination calls a checker. The first call of a costly one is at a random time,
+// as many agents may have started together.
 func (d *Doctor) isDue(checker Checker) bool {
 	costly, ok := checker.(Costly)
 	if !ok {

@@ -18,9 +18,9 @@ const (
 // repaired is the outcome of a repair that succeeded.
 const repaired = "repaired"
 
-// Repair examines twice, a second apart, repairs at once what both have found, and examines once more. It does so whatever
-// the configuration says of repairs, and without a pause after a failed one, as a caller has asked for it. The last
-// findings are the answer's Findings; repaired ones that are gone are Repaired. It fails only when ctx ends.
+// Repair examines twice, a second apart, repairs at once what both have found, and examines once more. It does so
+// whatever the configuration says of repairs, and without a pause after a failed one, as a caller has asked for it. The
+// last findings are the answer's Findings; repaired ones that are gone are Repaired. It fails only when ctx ends.
 func (d *Doctor) Repair(ctx context.Context, about string) (v1.Doctor, error) {
 	s := Scope{About: about}
 	first, err := d.examine(ctx, s, always)
@@ -111,8 +111,8 @@ type pendingRepair struct {
 	repair func(context.Context) error
 }
 
-// pendingRepairs returns the chosen repairs, oldest finding first. None of them is due again before another examination has
-// found the same.
+// pendingRepairs returns the chosen repairs, oldest finding first. None of them is due again before another examination
+// has found the same.
 func (fs *findings) pendingRepairs(chosen func(*record) bool) (pending []pendingRepair) {
 	fs.mu.Lock()
 	defer fs.mu.Unlock()

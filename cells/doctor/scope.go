@@ -8,8 +8,8 @@ import (
 
 // Scope restricts an examination. The zero one is all.
 type Scope struct {
-	// Endpoint is an attachment (containerID:ifname), for what is about it alone: then the examination does not count as one of
-	// the two that a repair takes.
+	// Endpoint is an attachment (containerID:ifname), for what is about it alone: then the examination does not count as
+	// one of the two that a repair takes.
 	Endpoint string
 	// About is one of the [Kind].About. Such an examination counts.
 	About string

@@ -24,7 +24,8 @@ func ParseAttachment(text string) (Attachment, error) {
 	return a, a.Validate()
 }
 
-// String is "containerID:ifname", the key of the attachment everywhere; for an [Unnamed] one it is the name of the host end.
+// String is "containerID:ifname", the key of the attachment everywhere; for an [Unnamed] one it is the name of the host
+// end.
 func (a Attachment) String() string {
 	if a.IsUnnamed() {
 		return a.ContainerID

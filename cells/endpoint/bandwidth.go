@@ -6,8 +6,8 @@ import (
 	"math"
 )
 
-// Limits of a rate, in bits per second: Kubernetes' limits for its annotations. Above the limit of a burst, in bits, the CNI
-// plugin bandwidth takes none either.
+// Limits of a rate, in bits per second: Kubernetes' limits for its annotations. Above the limit of a burst, in bits,
+// the CNI plugin bandwidth takes none either.
 const (
 	minRate  = 1000
 	maxRate  = 1e15
@@ -34,8 +34,8 @@ func validateRate(rateName string, rate uint64, burstName string, burst uint64) 
 	return nil
 }
 
-// IsDefaultBurst reports whether the burst is what a runtime gives for want of an opinion: CRI-O gives math.MaxInt32, and
-// containerd math.MaxUint32.
+// IsDefaultBurst reports whether the burst is what a runtime gives for want of an opinion: CRI-O gives math.MaxInt32,
+// and containerd math.MaxUint32.
 func IsDefaultBurst(burst uint64) bool {
 	return burst == 0 || burst == math.MaxInt32 || burst == math.MaxUint32
 }

@@ -1,4 +1,5 @@
-// Package endpoint has the types that all cells share: the endpoint, the steps that bring it up and down, and its subscribers.
+// Package endpoint has the types that all cells share: the endpoint, the steps that bring it up and down, and its
+// subscribers.
 //
 //	a call of the container runtime -> [Spec] -> endpointmanager -> [Step] by [Step] -> [Endpoint] -> [Subscriber]
 //

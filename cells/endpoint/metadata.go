@@ -19,17 +19,20 @@ type NamedPort = v1.NamedPort
 // NamespaceNameLabel is the label of a namespace that has its name. Nobody need give it.
 const NamespaceNameLabel = "kubernetes.io/metadata.name"
 
-// Metadata is what policies know of a pod. A nil field was not given: a change leaves what is there, and at first there is nothing.
+// Metadata is what policies know of a pod. A nil field was not given: a change leaves what is there, and at first there
+// is nothing.
 type Metadata struct {
 	Labels          map[string]string `json:"labels,omitzero"`
 	NamespaceLabels map[string]string `json:"namespaceLabels,omitzero"`
 	NamedPorts      []NamedPort       `json:"namedPorts,omitzero"`
 	Audit           *bool             `json:"audit,omitempty"`
-	// Unknown says that the pod has other labels by now, which are refused: everything is denied to it until labels are given.
+	// Unknown says that the pod has other labels by now, which are refused: everything is denied to it until labels are
+	// given.
 	Unknown bool `json:"unknown,omitempty"`
 }
 
-// Encode is the form that an [Endpoint] and a [Spec] carry: the same text for the same metadata, "" when nothing is given.
+// Encode is the form that an [Endpoint] and a [Spec] carry: the same text for the same metadata, "" when nothing is
+// given.
 func (m Metadata) Encode() (string, error) {
 	if m.NamedPorts != nil {
 		ports := make([]NamedPort, len(m.NamedPorts)) // not nil, also when there is none

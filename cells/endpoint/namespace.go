@@ -9,8 +9,9 @@ import (
 	"porin.dev/porin/internal/netns"
 )
 
-// Namespace is a container's network namespace while a call for it is under way. It has a route-netlink socket there, so that
-// the steps of a creation need not enter it one after the other. It keeps the namespace alive until it is closed.
+// Namespace is a container's network namespace while a call for it is under way. It has a route-netlink socket there,
+// so that the steps of a creation need not enter it one after the other. It keeps the namespace alive until it is
+// closed.
 type Namespace struct {
 	file   *os.File
 	cookie uint64

@@ -89,8 +89,8 @@ func validatePortMapping(p PortMapping) error {
 	return nil
 }
 
-// overlap reports whether a packet may be for both: the invalid address stands for all, and an unspecified one for all of
-// its family.
+// overlap reports whether a packet may be for both: the invalid address stands for all, and an unspecified one for all
+// of its family.
 func overlap(a, b netip.Addr) bool {
 	switch {
 	case !a.IsValid() || !b.IsValid():

@@ -36,13 +36,15 @@ type Spec struct {
 	PortMappings string `json:",omitempty"`
 	// NoMasquerade says that the container keeps its address towards what is outside of the cluster.
 	NoMasquerade bool `json:",omitempty"`
-	// Metadata is an encoded [Metadata]; "" when the caller gave none. An endpoint's Spec has none: see [Endpoint.Metadata].
+	// Metadata is an encoded [Metadata]; "" when the caller gave none. An endpoint's Spec has none: see
+	// [Endpoint.Metadata].
 	Metadata string `json:",omitempty"`
 	// Began is when the caller began, on CLOCK_BOOTTIME; zero when it did not say.
 	Began time.Duration
 }
 
-// Kind says what an endpoint is for. No caller of the API chooses it: an endpoint that is not of a pod is made by the agent itself.
+// Kind says what an endpoint is for. No caller of the API chooses it: an endpoint that is not of a pod is made by the
+// agent itself.
 type Kind string
 
 // The kinds.
@@ -95,16 +97,16 @@ func validatePool(name string) error {
 	return nameFault("pool", name, v1.CheckPoolName(name), v1.PoolNameRule)
 }
 
-// SameRequest reports whether two callers ask for the same thing. When they began does not matter, and neither do labels, which
-// change during an endpoint's life.
+// SameRequest reports whether two callers ask for the same thing. When they began does not matter, and neither do
+// labels, which change during an endpoint's life.
 func (s Spec) SameRequest(other Spec) bool {
 	s.Began, other.Began = 0, 0
 	s.Metadata, other.Metadata = "", ""
 	return s == other
 }
 
-// IPAMPlugin names another IPAM plugin that gives and takes back the addresses of an attachment, and what it is called with:
-// as its ADD came, so that its DEL can be called when the container is gone.
+// IPAMPlugin names another IPAM plugin that gives and takes back the addresses of an attachment, and what it is called
+// with: as its ADD came, so that its DEL can be called when the container is gone.
 type IPAMPlugin struct {
 	Type   string // file name of the plugin
 	Config string // the network configuration, JSON

@@ -15,18 +15,18 @@ type Step interface {
 	Name() string
 
 	// Attach does the step's part and returns ep with what the step adds to it (ipam: addresses and pool; link: the link).
-	// When it or a later step fails, Detach is called. namespace is the container's network namespace, valid during the call
-	// only; nil when the caller passed none.
+	// When it or a later step fails, Detach is called. namespace is the container's network namespace, valid during the
+	// call only; nil when the caller passed none.
 	Attach(ctx context.Context, ep Endpoint, namespace *Namespace) (Endpoint, error)
 
 	// Detach undoes Attach, whether it ran whole, in part or not at all. ep may lack what the step added, when the
 	// agent died between Attach and the record of it: then the step finds its part by ep.Spec.Attachment.
 	Detach(ctx context.Context, ep Endpoint, cfg DeleteConfig) error
 
-	// Restore takes over, after a start of the agent, the results of Attach in an earlier life of it, and restores parts that are not
-	// as they should be: replaced names them, each with the fault ("program from_pod: 12 instead of 17"). It is also
-	// how an endpoint is repaired. After a start a failure that may pass is tried again. Then the endpoint is taken down, or
-	// held when most endpoints failed.
+	// Restore takes over, after a start of the agent, the results of Attach in an earlier life of it, and restores parts
+	// that are not as they should be: replaced names them, each with the fault ("program from_pod: 12 instead of 17"). It
+	// is also how an endpoint is repaired. After a start a failure that may pass is tried again. Then the endpoint is
+	// taken down, or held when most endpoints failed.
 	Restore(ctx context.Context, ep Endpoint) (replaced []string, err error)
 }
 
@@ -40,8 +40,8 @@ type Pruner interface {
 	Prune(ctx context.Context, live []Endpoint) (removed []string, err error)
 }
 
-// Renewer is a Step that shows the world when the latest ADD of an endpoint began. Renew is called when the same ADD has come
-// again, before it is answered; the endpoint has the new start time.
+// Renewer is a Step that shows the world when the latest ADD of an endpoint began. Renew is called when the same ADD
+// has come again, before it is answered; the endpoint has the new start time.
 type Renewer interface {
 	Renew(ctx context.Context, ep Endpoint) error
 }
@@ -59,9 +59,9 @@ type Surveyor interface {
 }
 
 // Finder is a Step that can list what the kernel has, without changing anything. Find is called at a start, and again
-// after a failure: after attachments that were deleted meanwhile or are of another boot are taken down, and before anything else is
-// restored or removed, with the findings of the steps before it: it adds attachments, or completes theirs. An attachment
-// that it cannot name is [Unnamed]. The manager finds by the ledger which of them are unknown.
+// after a failure: after attachments that were deleted meanwhile or are of another boot are taken down, and before
+// anything else is restored or removed, with the findings of the steps before it: it adds attachments, or completes
+// theirs. An attachment that it cannot name is [Unnamed]. The manager finds by the ledger which of them are unknown.
 type Finder interface {
 	Find(ctx context.Context, found []Endpoint) ([]Endpoint, error)
 }

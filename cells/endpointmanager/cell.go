@@ -14,7 +14,8 @@ import (
 	"porin.dev/porin/internal/task"
 )
 
-// Module is the endpointmanager cell. It provides [Manager], [Lookup], [Holder] and [Service], and needs [endpoint.Steps].
+// Module is the endpointmanager cell. It provides [Manager], [Lookup], [Holder] and [Service], and needs
+// [endpoint.Steps].
 func Module(cfg Config) fx.Option {
 	return cell.Module("endpointmanager",
 		fx.Supply(fx.Private, cfg),

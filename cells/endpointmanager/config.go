@@ -24,8 +24,8 @@ type Config struct {
 	MaxEndpoints uint16
 	// CriticalNamespaces and CriticalPriorityClasses say which pods' endpoints are made before all others.
 	CriticalNamespaces, CriticalPriorityClasses []string
-	// GCShare is the part of a network's endpoints, from 0 to 1, that one GC call may delete. Of more it deletes only those
-	// whose network namespace has no process; the rest needs a second call.
+	// GCShare is the part of a network's endpoints, from 0 to 1, that one GC call may delete. Of more it deletes only
+	// those whose network namespace has no process; the rest needs a second call.
 	GCShare float64
 }
 

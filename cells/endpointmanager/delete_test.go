@@ -37,7 +37,8 @@ func TestDeleteContainerSkipsLaterLife(t *testing.T) {
 	}
 }
 
-// TestDeleteNotRecorded: a deletion that is neither done nor on record must not be a success, for its caller would not ask again.
+// TestDeleteNotRecorded: a deletion that is neither done nor on record must not be a success, for its caller would not
+// ask again.
 func TestDeleteNotRecorded(t *testing.T) {
 	for _, row := range []struct {
 		name    string
@@ -124,7 +125,8 @@ func (l *losingAddress) Detach(_ context.Context, _ endpoint.Endpoint, cfg endpo
 	return nil
 }
 
-// TestDeleteKeepsNoIPRelease: neither a retry nor a DEL releases the address of an endpoint that could not be brought back.
+// TestDeleteKeepsNoIPRelease: neither a retry nor a DEL releases the address of an endpoint that could not be brought
+// back.
 func TestDeleteKeepsNoIPRelease(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		dir := t.TempDir()

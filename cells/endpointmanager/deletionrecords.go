@@ -15,11 +15,12 @@ import (
 	"porin.dev/porin/internal/task"
 )
 
-// deletionsAtOnce is how many endpoints are taken down side by side when there are many: their writes to the ledger go together.
+// deletionsAtOnce is how many endpoints are taken down side by side when there are many: their writes to the ledger go
+// together.
 const deletionsAtOnce = 64
 
-// recordsTimeout bounds how long deletion records are processed at a time: plugins that do a DEL without the agent wait for the
-// lock of the records. A deletion that takes longer goes on, and its record stays for the next time.
+// recordsTimeout bounds how long deletion records are processed at a time: plugins that do a DEL without the agent wait
+// for the lock of the records. A deletion that takes longer goes on, and its record stays for the next time.
 const recordsTimeout = 3 * time.Second
 
 // deletionRecords does the deletions that the plugin left as files, because no agent answered it.
@@ -29,8 +30,8 @@ type deletionRecords struct {
 	task *task.Task
 }
 
-// deleteRecorded does the deletions on record. A record whose deletion fails stays in the folder for the next time. A record that
-// cannot be read is set aside there, and reported.
+// deleteRecorded does the deletions on record. A record whose deletion fails stays in the folder for the next time. A
+// record that cannot be read is set aside there, and reported.
 func (d *deletionRecords) deleteRecorded(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, recordsTimeout)
 	defer cancel()
@@ -55,8 +56,8 @@ func (d *deletionRecords) deleteRecorded(ctx context.Context) error {
 	return err
 }
 
-// ledgerOrder returns the places of the records in the order of the ledger's keys, so that writes to the ledger go together. Records
-// of one attachment stay in their order.
+// ledgerOrder returns the places of the records in the order of the ledger's keys, so that writes to the ledger go
+// together. Records of one attachment stay in their order.
 func ledgerOrder(records []deletionrecords.Record) []int {
 	order := make([]int, len(records))
 	for i := range order {
@@ -68,8 +69,8 @@ func ledgerOrder(records []deletionrecords.Record) []int {
 	return order
 }
 
-// byContainer groups the places of the records by container, in the order of [ledgerOrder]: records of one container are worked
-// off one after the other.
+// byContainer groups the places of the records by container, in the order of [ledgerOrder]: records of one container
+// are worked off one after the other.
 func byContainer(records []deletionrecords.Record) (groups [][]int) {
 	for _, i := range ledgerOrder(records) {
 		last := len(groups) - 1
@@ -115,8 +116,8 @@ func (d *deletionRecords) beganAt(rec deletionrecords.Record) time.Duration {
 	return d.m.clock.startTime(time.Duration(rec.Began))
 }
 
-// recordsInterval is how often the folder is looked at while the agent runs: a plugin whose DEL was not answered in time
-// leaves a record, too. It doubles while records fail.
+// recordsInterval is how often the folder is looked at while the agent runs: a plugin whose DEL was not answered in
+// time leaves a record, too. It doubles while records fail.
 const recordsInterval = 5 * time.Second
 
 func newDeletionRecords(m *manager) *deletionRecords {
@@ -137,7 +138,8 @@ func (d *deletionRecords) deleteIfAny(ctx context.Context) error {
 	return nil
 }
 
-// Serving implements server.Watcher: a plugin may have left records between the first look at them and the moment the API served.
+// Serving implements server.Watcher: a plugin may have left records between the first look at them and the moment the
+// API served.
 func (d *deletionRecords) Serving() { d.deleteOrWarn(context.Background()) }
 
 // Stopping implements server.Watcher.

@@ -47,8 +47,8 @@ type answer struct {
 	err          error
 }
 
-// managed is one life of one attachment. Its goal is to be whole, until the first removal makes it to be gone. The goal never
-// turns back: the next life of the attachment is another managed.
+// managed is one life of one attachment. Its goal is to be whole, until the first removal makes it to be gone. The goal
+// never turns back: the next life of the attachment is another managed.
 type managed struct {
 	attachment endpoint.Attachment
 	spec       endpoint.Spec      // of the first ADD
@@ -101,7 +101,8 @@ func newManaged(m *manager, spec endpoint.Spec) *managed {
 	return e
 }
 
-// newSwept returns an endpoint for the deletion of an unknown attachment. A link may be left, or addresses of an IPAM plugin.
+// newSwept returns an endpoint for the deletion of an unknown attachment. A link may be left, or addresses of an IPAM
+// plugin.
 func newSwept(m *manager, a endpoint.Attachment, config endpoint.DeleteConfig) *managed {
 	e := newManaged(m, endpoint.Spec{
 		Attachment: a, Network: config.Network, NetNS: config.NetNS, IPAM: config.IPAM,
@@ -111,8 +112,8 @@ func newSwept(m *manager, a endpoint.Attachment, config endpoint.DeleteConfig) *
 	return e
 }
 
-// run serves the messages in their order, and the retries of a removal, until the endpoint is gone or the manager stops. A closed
-// mailbox is served to its end, so each caller gets an answer.
+// run serves the messages in their order, and the retries of a removal, until the endpoint is gone or the manager
+// stops. A closed mailbox is served to its end, so each caller gets an answer.
 func (e *managed) run() {
 	for msg := e.next(); msg != nil; msg = e.next() {
 		msg.done <- e.serve(msg)
@@ -145,8 +146,8 @@ func (e *managed) next() *message {
 	}
 }
 
-// serve decides whether the message still applies, sets the goal, and lets reconcile reach it. The decision is made here and not
-// when the message was posted: a DEL is compared with the start time that an earlier renewal has left.
+// serve decides whether the message still applies, sets the goal, and lets reconcile reach it. The decision is made
+// here and not when the message was posted: a DEL is compared with the start time that an earlier renewal has left.
 func (e *managed) serve(msg *message) answer {
 	isReady := e.ep.State == endpoint.Ready
 	if e.isGone() {
@@ -247,7 +248,8 @@ func (e *managed) isGone() bool {
 	}
 }
 
-// isReserved reports whether the agent made the endpoint for itself: it belongs to no container and no network of a runtime.
+// isReserved reports whether the agent made the endpoint for itself: it belongs to no container and no network of a
+// runtime.
 func (e *managed) isReserved() bool { return e.spec.Kind != endpoint.KindPod }
 
 // closeLocked closes the mailbox.

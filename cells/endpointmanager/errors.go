@@ -15,7 +15,8 @@ var (
 	ErrPending = fault.New(fault.Deadline, "the deletion is still under way")
 	// ErrDeleted ends a creation that the deletion of its attachment overtakes.
 	ErrDeleted = fault.New(fault.Unavailable, "it was deleted meanwhile")
-	// ErrSuperseded ends a creation when a later creation has its place: of its attachment, or of a newer container of its pod.
+	// ErrSuperseded ends a creation when a later creation has its place: of its attachment, or of a newer container of its
+	// pod.
 	ErrSuperseded = fault.New(fault.Unavailable, "a newer ADD has taken its place")
 	ErrNoID       = fault.New(fault.Exhausted, "all endpoint numbers of the node are in use (see --max-endpoints)")
 	// ErrAddressNotTaken is wrapped by a Step's Restore that could not take the endpoint's address again: the

@@ -62,7 +62,8 @@ func FreeNumber(s Service, id uint16) {
 	})
 }
 
-// DeleteDecidedWhenPosted is a fault: a DEL does not find out in its turn that the same ADD has come again after it began.
+// DeleteDecidedWhenPosted is a fault: a DEL does not find out in its turn that the same ADD has come again after it
+// began.
 func DeleteDecidedWhenPosted(s Service) func(context.Context, endpoint.Attachment, endpoint.DeleteConfig) DeleteResult {
 	m := s.(*manager)
 	return func(ctx context.Context, a endpoint.Attachment, cfg endpoint.DeleteConfig) DeleteResult {

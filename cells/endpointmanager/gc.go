@@ -20,8 +20,8 @@ type GC struct {
 	Valid   map[endpoint.Attachment]bool // these stay
 	Began   time.Duration                // when the caller began, on CLOCK_BOOTTIME; later endpoints stay. 0 is now
 	DryRun  bool                         // only tell
-	// InUse returns the network namespaces that have a process, by cookie. It is used by a call that wants much. It is nil where
-	// the agent does not see the node's processes.
+	// InUse returns the network namespaces that have a process, by cookie. It is used by a call that wants much. It is nil
+	// where the agent does not see the node's processes.
 	InUse func() (map[uint64]bool, error)
 }
 
@@ -44,9 +44,9 @@ const inARow = time.Hour
 // Collect implements [Manager].
 //
 // A caller that comes with an empty list by mistake would cut the whole node off. So a call that wants more than
-// Config.GCShare of the network's endpoints takes down only those whose network namespace no process has any more, as the
-// kernel shows it. The rest is withheld, and the next call of that network takes down what both of them name. A dry run
-// counts as no call.
+// Config.GCShare of the network's endpoints takes down only those whose network namespace no process has any more, as
+// the kernel shows it. The rest is withheld, and the next call of that network takes down what both of them name. A dry
+// run counts as no call.
 func (m *manager) Collect(ctx context.Context, gc GC) (result GCResult) {
 	if err := m.registry.refusal(); err != nil {
 		result.Errors = []error{fmt.Errorf("collect garbage of network %q: %w", gc.Network, err)}
@@ -98,7 +98,8 @@ func (m *manager) limit(gc GC, stale []*managed, live int) ([]*managed, error) {
 		len(stale), live, gc.Network, 100*m.cfg.GCShare, len(rest), why)
 }
 
-// withoutProcess parts the endpoints whose namespace is known and has no process from the rest, and says why the rest stays.
+// withoutProcess parts the endpoints whose namespace is known and has no process from the rest, and says why the rest
+// stays.
 func withoutProcess(gc GC, stale []*managed) (empty, rest []*managed, why string) {
 	if gc.InUse == nil {
 		return nil, stale, "the agent does not see the processes of the node"

@@ -13,9 +13,9 @@ type health struct{ m *manager }
 
 func newHealth(m *manager) health { return health{m} }
 
-// Condition implements supervisor.HealthReporter. The agent goes on without the file of its ledger, but its writes
-// are lost with it. A restart makes a new ledger, and holds the attachments that it finds. Beside another file, which may lack
-// endpoints, a restart would remove them: an administrator has to look at that, and at held attachments.
+// Condition implements supervisor.HealthReporter. The agent goes on without the file of its ledger, but its writes are
+// lost with it. A restart makes a new ledger, and holds the attachments that it finds. Beside another file, which may
+// lack endpoints, a restart would remove them: an administrator has to look at that, and at held attachments.
 func (h health) Condition() supervisor.Condition {
 	c := supervisor.Condition{Cell: "endpointmanager", State: supervisor.OK}
 	if h.m.registry.refusal() != nil {

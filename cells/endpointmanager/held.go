@@ -13,11 +13,11 @@ import (
 	"porin.dev/porin/internal/httpx"
 )
 
-// A start holds attachments that it cannot explain, when they are many: it neither restores nor removes them, and keeps their
-// addresses, until an administrator says that they are gone. A held attachment is an endpoint in state held. So each look-up
-// finds it, and the calls that end an endpoint end the hold: its DEL, a newer ADD of the pod or of the attachment, and
-// [Holder].Accept. It is on record (phase held). The next start keeps holding a link without a record, restores an endpoint
-// whose lost link is back, and tries a failed restore again.
+// A start holds attachments that it cannot explain, when they are many: it neither restores nor removes them, and keeps
+// their addresses, until an administrator says that they are gone. A held attachment is an endpoint in state held. So
+// each look-up finds it, and the calls that end an endpoint end the hold: its DEL, a newer ADD of the pod or of the
+// attachment, and [Holder].Accept. It is on record (phase held). The next start keeps holding a link without a record,
+// restores an endpoint whose lost link is back, and tries a failed restore again.
 
 // HoldReason is why an attachment is held.
 type HoldReason string

@@ -127,7 +127,8 @@ func TestHoldUnfinishedRecords(t *testing.T) {
 	}
 }
 
-// TestHoldOtherBoot: the kernel counts links from the beginning in each boot. The index in a record of another boot is of another link.
+// TestHoldOtherBoot: the kernel counts links from the beginning in each boot. The index in a record of another boot is
+// of another link.
 func TestHoldOtherBoot(t *testing.T) {
 	dir := t.TempDir()
 	m := withSteps(t, dir, &finding{probe: &probe{}})

@@ -28,7 +28,8 @@ func (p *pruning) Prune(_ context.Context, live []endpoint.Endpoint) (removed []
 	return removed, nil
 }
 
-// TestLedgerLost: health, resource, doctor and log tell the same of a ledger whose file is not there, or is another one.
+// TestLedgerLost: health, resource, doctor and log tell the same of a ledger whose file is not there, or is another
+// one.
 func TestLedgerLost(t *testing.T) {
 	for _, row := range []struct {
 		name  string
@@ -106,7 +107,8 @@ func TestHealthLedgerLostThenRestart(t *testing.T) {
 	}
 }
 
-// TestNewLedgerHoldsLinks starts with a new ledger beside a link and a few map entries without one: no DEL can come for these.
+// TestNewLedgerHoldsLinks starts with a new ledger beside a link and a few map entries without one: no DEL can come for
+// these.
 func TestNewLedgerHoldsLinks(t *testing.T) {
 	links := hostEnds(1)
 	for i := range 3 {

@@ -26,33 +26,33 @@ import (
 
 // Manager changes endpoints. All methods may be called concurrently; calls for one attachment take their turn.
 type Manager interface {
-	// Create brings up an endpoint and returns it when every step has succeeded, or undoes all steps. It stops early
-	// when ctx ends, and returns after the undo. namespace is the container's network namespace, or nil; Create
-	// closes it in any case.
-	// The same Spec again returns the existing endpoint. Another Spec for a living attachment replaces it. A Spec
-	// for the same interface of the same pod in a newer container supersedes the older container's endpoint. Other Metadata
-	// do not make another Spec: they change the existing endpoint, as Update does.
-	// A call that began before the deletion of its attachment is [ErrDeleted]. A call that began before the creation for a
-	// newer container of its pod is [ErrSuperseded].
+	// Create brings up an endpoint and returns it when every step has succeeded, or undoes all steps. It stops early when
+	// ctx ends, and returns after the undo. namespace is the container's network namespace, or nil; Create closes it in
+	// any case. The same Spec again returns the existing endpoint. Another Spec for a living attachment replaces it. A
+	// Spec for the same interface of the same pod in a newer container supersedes the older container's endpoint. Other
+	// Metadata do not make another Spec: they change the existing endpoint, as Update does. A call that began before the
+	// deletion of its attachment is [ErrDeleted]. A call that began before the creation for a newer container of its pod
+	// is [ErrSuperseded].
 	Create(ctx context.Context, spec endpoint.Spec, namespace *endpoint.Namespace) (endpoint.Endpoint, error)
 
-	// Delete takes down the endpoint of the attachment. The deletion of an unknown attachment is a success, and remembered. An
-	// endpoint that began after the deletion is another life, and stays. A deletion goes on after ctx has ended.
+	// Delete takes down the endpoint of the attachment. The deletion of an unknown attachment is a success, and
+	// remembered. An endpoint that began after the deletion is another life, and stays. A deletion goes on after ctx has
+	// ended.
 	Delete(ctx context.Context, attachment endpoint.Attachment, cfg endpoint.DeleteConfig) DeleteResult
 
 	// DeleteContainer takes down every endpoint of the container, and skips the agent's own endpoints. None is a success.
 	DeleteContainer(ctx context.Context, containerID string, cfg endpoint.DeleteConfig) DeleteResult
 
-	// Repair restores missing parts of an endpoint that is ready, with each step's Restore, and writes its record. Any other
-	// endpoint is [ErrNotReady] or [ErrNotFound].
+	// Repair restores missing parts of an endpoint that is ready, with each step's Restore, and writes its record. Any
+	// other endpoint is [ErrNotReady] or [ErrNotFound].
 	Repair(ctx context.Context, attachment endpoint.Attachment) error
 
-	// Update changes the metadata of an endpoint that is ready, and returns it when the steps follow it and it is on record. Any
-	// other endpoint is [ErrNotReady] or [ErrNotFound].
+	// Update changes the metadata of an endpoint that is ready, and returns it when the steps follow it and it is on
+	// record. Any other endpoint is [ErrNotReady] or [ErrNotFound].
 	Update(ctx context.Context, attachment endpoint.Attachment, change endpoint.Metadata) (endpoint.Endpoint, error)
 
-	// Creating returns the attachments of the creations that are under way. A creation that waits for the end of an earlier
-	// endpoint has no endpoint yet.
+	// Creating returns the attachments of the creations that are under way. A creation that waits for the end of an
+	// earlier endpoint has no endpoint yet.
 	Creating() []endpoint.Attachment
 
 	// Collect takes down the endpoints that a network no longer has.
@@ -82,8 +82,8 @@ type Service interface {
 // clock is CLOCK_BOOTTIME.
 type clock struct{ boot func() time.Duration }
 
-// startTime is the start time that a caller gives, or now when it gives none. A time in the future is now, or no later call could
-// follow it.
+// startTime is the start time that a caller gives, or now when it gives none. A time in the future is now, or no later
+// call could follow it.
 func (c *clock) startTime(began time.Duration) time.Duration {
 	if now := c.boot(); began <= 0 || began > now {
 		return now
@@ -111,7 +111,8 @@ func newUnmeasured(p Params) *manager {
 	return build(p, admission.NewQueues(p.Config.Parallel, func(admission.Lane, time.Duration) {}), restored.New())
 }
 
-// manager answers the calls. Each call finds its endpoint in the registry, posts a message to it, and waits for the answer.
+// manager answers the calls. Each call finds its endpoint in the registry, posts a message to it, and waits for the
+// answer.
 type manager struct {
 	cfg         Config
 	log         *slog.Logger
@@ -217,8 +218,8 @@ func (m *manager) expire(context.Context) error {
 	return nil
 }
 
-// Create implements [Manager]. The loop ends when no other endpoint is in the way: an older container of the pod, or an earlier
-// life of the attachment with another Spec.
+// Create implements [Manager]. The loop ends when no other endpoint is in the way: an older container of the pod, or an
+// earlier life of the attachment with another Spec.
 func (m *manager) Create(ctx context.Context, spec endpoint.Spec, namespace *endpoint.Namespace) (endpoint.Endpoint, error) {
 	if namespace != nil {
 		defer namespace.Close() // no part of the creation runs after Create
@@ -273,9 +274,10 @@ func (m *manager) Creating() (list []endpoint.Attachment) {
 	return list
 }
 
-// makeRoom takes down what is in the way of an ADD. A pod has one address, however often its sandbox is made and whether or not a
-// DEL of an older sandbox comes. The removal of an older container that fails is tried again: the pod does not wait for it, and
-// the subscribers hear of its end now, before they hear of the newer container. The held link of the attachment has to go.
+// makeRoom takes down what is in the way of an ADD. A pod has one address, however often its sandbox is made and
+// whether or not a DEL of an older sandbox comes. The removal of an older container that fails is tried again: the pod
+// does not wait for it, and the subscribers hear of its end now, before they hear of the newer container. The held link
+// of the attachment has to go.
 func (m *manager) makeRoom(ctx context.Context, spec endpoint.Spec, inTheWay []*managed) error {
 	config := endpoint.DeleteConfig{Began: spec.Began}
 	for _, e := range inTheWay {
@@ -303,7 +305,8 @@ func (m *manager) makeRoom(ctx context.Context, spec endpoint.Spec, inTheWay []*
 	return nil
 }
 
-// replace takes down an earlier life of the attachment. It spares a life that has begun later than spec: the next look-up finds it.
+// replace takes down an earlier life of the attachment. It spares a life that has begun later than spec: the next
+// look-up finds it.
 func (m *manager) replace(ctx context.Context, spec endpoint.Spec, e *managed) error {
 	result := m.removeOne(ctx, e, endpoint.DeleteConfig{Began: spec.Began}, startWatch(endpoint.OperationDel))
 	if len(result.Errors) > 0 {
@@ -346,8 +349,8 @@ func (m *manager) DeleteContainer(ctx context.Context, containerID string, cfg e
 	return m.removeContainer(ctx, containerID, cfg)
 }
 
-// removeEndpoint makes it the goal of the attachment's endpoint to be gone, unless it is of a later life, and waits until it is
-// gone or ctx ends. It remembers the deletion, as an ADD that began before it may come late.
+// removeEndpoint makes it the goal of the attachment's endpoint to be gone, unless it is of a later life, and waits
+// until it is gone or ctx ends. It remembers the deletion, as an ADD that began before it may come late.
 func (m *manager) removeEndpoint(ctx context.Context, attachment endpoint.Attachment, cfg endpoint.DeleteConfig, watch *stopwatch) (result DeleteResult) {
 	var swept *managed
 	if cfg.Sweep {
@@ -375,8 +378,8 @@ func (m *manager) removeEndpoint(ctx context.Context, attachment endpoint.Attach
 	return result
 }
 
-// removeContainer takes down the present endpoints of the container, one after the other. It remembers the deletion of the
-// container, as the ADD of another interface may come late.
+// removeContainer takes down the present endpoints of the container, one after the other. It remembers the deletion of
+// the container, as the ADD of another interface may come late.
 func (m *manager) removeContainer(ctx context.Context, containerID string, cfg endpoint.DeleteConfig) (sum DeleteResult) {
 	for _, e := range m.registry.rememberContainer(containerID, cfg.Began) {
 		if e.isReserved() {
@@ -401,8 +404,8 @@ func (m *manager) removeOne(ctx context.Context, e *managed, cfg endpoint.Delete
 	return a.DeleteResult
 }
 
-// noteDeletion records a deletion that has no other record. A failure is no error while the agent serves: a full disk does not keep
-// a pod from going, and the deletion is known as long as this agent lives.
+// noteDeletion records a deletion that has no other record. A failure is no error while the agent serves: a full disk
+// does not keep a pod from going, and the deletion is known as long as this agent lives.
 func (m *manager) noteDeletion(a endpoint.Attachment, began time.Duration) []error {
 	err := m.ledger.NoteDeletion(ledger.DeletionNote{Attachment: a, Began: began, Boot: m.clock.boot()})
 	switch {

@@ -102,7 +102,8 @@ func (m *instruments) Collect(ch chan<- prometheus.Metric) {
 	m.failures.Collect(ch)
 }
 
-// heldEndpoints counts the held endpoints. It is a collector of its own: the manager needs the instruments, and has what it counts.
+// heldEndpoints counts the held endpoints. It is a collector of its own: the manager needs the instruments, and has
+// what it counts.
 type heldEndpoints struct {
 	m    *manager
 	held *prometheus.Desc

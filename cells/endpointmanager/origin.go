@@ -9,9 +9,9 @@ import (
 	"porin.dev/porin/internal/netns"
 )
 
-// CheckOrigin returns [ErrOtherNamespace] when the ledger is of another network namespace of this boot. It changes nothing, so
-// that a program can ask before it starts anything else. A ledger that it cannot read is no error: [Service].Start
-// reports that.
+// CheckOrigin returns [ErrOtherNamespace] when the ledger is of another network namespace of this boot. It changes
+// nothing, so that a program can ask before it starts anything else. A ledger that it cannot read is no error:
+// [Service].Start reports that.
 func CheckOrigin(cfg Config) error {
 	here, err := originHere()
 	if err != nil {
@@ -24,7 +24,8 @@ func CheckOrigin(cfg Config) error {
 	return checkOrigin(origin, here, cfg.ledgerPath())
 }
 
-// ReadPods returns the pods of the ledger, as far as it can be read. It is for programs that run while the agent does not.
+// ReadPods returns the pods of the ledger, as far as it can be read. It is for programs that run while the agent does
+// not.
 func ReadPods(cfg Config) map[endpoint.Attachment]endpoint.Pod {
 	pods := map[endpoint.Attachment]endpoint.Pod{}
 	records, _ := ledger.ReadAttachments(cfg.ledgerPath())

@@ -94,8 +94,8 @@ func TestStartReadsLedgerWithoutOrigin(t *testing.T) {
 	}
 }
 
-// TestStartIgnoresTimesOfAnotherBoot has records that were written in the future: a deletion that was not whole, and one of an
-// unknown attachment. The ledger says of no boot.
+// TestStartIgnoresTimesOfAnotherBoot has records that were written in the future: a deletion that was not whole, and
+// one of an unknown attachment. The ledger says of no boot.
 func TestStartIgnoresTimesOfAnotherBoot(t *testing.T) {
 	dir := t.TempDir()
 	later := boottime.Now() + 1000*time.Hour

@@ -43,8 +43,8 @@ func TestNumbersReuse(t *testing.T) {
 	}
 }
 
-// TestMailboxOrderAndClose posts many messages at once to an endpoint, and closes its mailbox: each caller gets an answer, in
-// the order of the messages.
+// TestMailboxOrderAndClose posts many messages at once to an endpoint, and closes its mailbox: each caller gets an
+// answer, in the order of the messages.
 func TestMailboxOrderAndClose(t *testing.T) {
 	m := started(t, t.TempDir(), &probe{})
 	if _, err := m.Create(t.Context(), specOf("c1:eth0"), nil); err != nil {

@@ -69,12 +69,12 @@ type decision struct {
 	superseded bool                  // by a newer container, whatever becomes of it
 }
 
-// plan decides what a start makes of the records and of the links without a record, which it holds. The decisions are in the
-// order in which they are carried out. Removals come last, after the others have taken their addresses.
+// plan decides what a start makes of the records and of the links without a record, which it holds. The decisions are
+// in the order in which they are carried out. Removals come last, after the others have taken their addresses.
 //
-// Attachments that have to go anyway are decided first. Of the rest, an attachment is unexplained when its link is lost, or when its link
-// has no record. One rule says whether these are held: the ledger is new, or more than half of it is lost, and more
-// than four.
+// Attachments that have to go anyway are decided first. Of the rest, an attachment is unexplained when its link is
+// lost, or when its link has no record. One rule says whether these are held: the ledger is new, or more than half of
+// it is lost, and more than four.
 func plan(in inventory) (decisions []decision, links []endpoint.Endpoint) {
 	decisions = make([]decision, len(in.records))
 	newest := newestContainers(in.records)
@@ -134,8 +134,8 @@ func decideExplained(r recorded, newest map[podInterface]time.Duration, surveyed
 	return d
 }
 
-// newestContainers returns when the ADD of the newest container of each pod began that is on record as whole. The ledger may
-// hold the older ones still: their deletion failed, or could not be written.
+// newestContainers returns when the ADD of the newest container of each pod began that is on record as whole. The
+// ledger may hold the older ones still: their deletion failed, or could not be written.
 func newestContainers(records []recorded) map[podInterface]time.Duration {
 	newest := map[podInterface]time.Duration{}
 	for _, r := range records {
@@ -148,7 +148,8 @@ func newestContainers(records []recorded) map[podInterface]time.Duration {
 	return newest
 }
 
-// configOfRecord returns the config for a deletion that an earlier agent began, perhaps before this life, whose undo failed.
+// configOfRecord returns the config for a deletion that an earlier agent began, perhaps before this life, whose undo
+// failed.
 func configOfRecord(rec ledger.Record) endpoint.DeleteConfig {
 	cfg := rec.Config
 	if cfg.Began > 0 {
@@ -157,14 +158,14 @@ func configOfRecord(rec ledger.Record) endpoint.DeleteConfig {
 	return cfg
 }
 
-// configOfLoss returns the config for the removal of an endpoint that cannot be brought back. An address that was never taken is
-// not released. A health endpoint is made again with its address: a released address would be in quarantine.
+// configOfLoss returns the config for the removal of an endpoint that cannot be brought back. An address that was never
+// taken is not released. A health endpoint is made again with its address: a released address would be in quarantine.
 func configOfLoss(ep endpoint.Endpoint, why error) endpoint.DeleteConfig {
 	return endpoint.DeleteConfig{NoIPRelease: ep.Spec.Kind == endpoint.KindHealth || errors.Is(why, ErrAddressNotTaken)}
 }
 
-// withoutRecord returns the links that belong to no record: by their index, or by their name where the index
-// of the record is not known. An agent that was killed may have left map entries of an endpoint before its link was on record.
+// withoutRecord returns the links that belong to no record: by their index, or by their name where the index of the
+// record is not known. An agent that was killed may have left map entries of an endpoint before its link was on record.
 func withoutRecord(in inventory) (links []endpoint.Endpoint) {
 	indexes, names, numbers := map[int]bool{}, map[string]bool{}, map[uint16]bool{}
 	for _, a := range in.known {

@@ -80,7 +80,8 @@ func TestPlan(t *testing.T) {
 	}
 }
 
-// TestPlanHolds: what cannot be explained is held when the ledger is new, or when more than half of it, and more than four, is lost.
+// TestPlanHolds: what cannot be explained is held when the ledger is new, or when more than half of it, and more than
+// four, is lost.
 func TestPlanHolds(t *testing.T) {
 	for _, row := range []struct {
 		whole, lost, links, entries int

@@ -10,9 +10,11 @@ import (
 	"porin.dev/porin/internal/fault"
 )
 
-// PodSource knows the labels and named ports of pods before the runtime attaches them: the Kubernetes API. With a source, callers do not give them.
+// PodSource knows the labels and named ports of pods before the runtime attaches them: the Kubernetes API. With a
+// source, callers do not give them.
 type PodSource interface {
-	// Metadata returns what policies know of a pod, and may wait for it some seconds. An error is why the pod must not be attached now.
+	// Metadata returns what policies know of a pod, and may wait for it some seconds. An error is why the pod must not be
+	// attached now.
 	Metadata(ctx context.Context, pod endpoint.Pod) (endpoint.Metadata, error)
 }
 
@@ -21,8 +23,8 @@ func Pods(newSource any) fx.Option {
 	return fx.Provide(fx.Annotate(newSource, fx.As(new(PodSource)), fx.ResultTags(`group:"endpoint.podsources"`)))
 }
 
-// withMetadata is the spec of a pod with what the sources know of it, in the place of what the caller gave. A container without
-// a pod's name is left as it is.
+// withMetadata is the spec of a pod with what the sources know of it, in the place of what the caller gave. A container
+// without a pod's name is left as it is.
 func withMetadata(ctx context.Context, sources []PodSource, spec endpoint.Spec) (endpoint.Spec, error) {
 	if spec.Kind != endpoint.KindPod || spec.Pod.Name == "" || spec.Pod.Namespace == "" {
 		return spec, nil

@@ -22,8 +22,8 @@ const (
 	maxRetryInterval = time.Minute
 )
 
-// reconcile makes the endpoint what its goal says: whole, or gone. No other function runs steps of an endpoint, writes its record
-// or changes its state. It runs in the endpoint's goroutine.
+// reconcile makes the endpoint what its goal says: whole, or gone. No other function runs steps of an endpoint, writes
+// its record or changes its state. It runs in the endpoint's goroutine.
 func (e *managed) reconcile(msg *message) (a answer) {
 	if msg.verb == verbAnnounce {
 		e.announce(msg.config)
@@ -241,8 +241,8 @@ func (e *managed) enterRemoval() (leave func()) {
 	return leave
 }
 
-// recordRemoval puts a removal on record before its first effect. A failure does not stop the removal: after a crash it begins
-// again at the worst.
+// recordRemoval puts a removal on record before its first effect. A failure does not stop the removal: after a crash it
+// begins again at the worst.
 func (e *managed) recordRemoval(config endpoint.DeleteConfig) error {
 	if e.hasDeletionRecord() {
 		return nil // it is on record in a file
@@ -254,7 +254,8 @@ func (e *managed) recordRemoval(config endpoint.DeleteConfig) error {
 	return err
 }
 
-// mayBePending makes [ErrPending] of a failed write, when a removal is neither done nor on record: its caller has to ask again.
+// mayBePending makes [ErrPending] of a failed write, when a removal is neither done nor on record: its caller has to
+// ask again.
 func (e *managed) mayBePending(phase ledger.Phase, err error) error {
 	if phase == ledger.Deleting && e.phase != ledger.Deleting && !e.hasDeletionRecord() {
 		return fmt.Errorf("%w: %w", ErrPending, err)
@@ -282,8 +283,8 @@ func withAdded(ep, added endpoint.Endpoint) endpoint.Endpoint {
 	return ep
 }
 
-// change makes changed the endpoint, with other metadata: the steps follow, the record is written, and the table shows it. When
-// the steps or the record fail, both stay as they were.
+// change makes changed the endpoint, with other metadata: the steps follow, the record is written, and the table shows
+// it. When the steps or the record fail, both stay as they were.
 func (e *managed) change(ctx context.Context, changed endpoint.Endpoint, metadata string) answer {
 	before := e.ep
 	var err error

@@ -28,7 +28,8 @@ func (e *entry) record(phase ledger.Phase, config endpoint.DeleteConfig) error {
 	return err
 }
 
-// recordOf returns a record. The record of a deletion has the start time of the latest DEL, whichever DEL does the work.
+// recordOf returns a record. The record of a deletion has the start time of the latest DEL, whichever DEL does the
+// work.
 func (e *entry) recordOf(phase ledger.Phase, config endpoint.DeleteConfig) ledger.Record {
 	if phase == ledger.Deleting || phase == ledger.Tombstone {
 		config.Began = max(config.Began, e.m.registry.deletedAt(e.ep.Spec.Attachment))
@@ -63,7 +64,8 @@ func (e *entry) tell(event func(endpoint.Subscriber, endpoint.Endpoint)) {
 	}
 }
 
-// tellDeleted tells the subscribers of the end, unless they do not know the endpoint: its creation failed, or they were told early.
+// tellDeleted tells the subscribers of the end, unless they do not know the endpoint: its creation failed, or they were
+// told early.
 func (e *entry) tellDeleted(config endpoint.DeleteConfig) {
 	if !e.told {
 		return

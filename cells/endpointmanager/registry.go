@@ -11,8 +11,9 @@ import (
 	"porin.dev/porin/cells/endpoint"
 )
 
-// registry knows the endpoints and the calls that came for them. Its lock is the only one of the core. The lock is held for
-// look-ups and appends, never while a step, the ledger, a turn or a subscriber runs. A function that expects it ends in Locked.
+// registry knows the endpoints and the calls that came for them. Its lock is the only one of the core. The lock is held
+// for look-ups and appends, never while a step, the ledger, a turn or a subscriber runs. A function that expects it
+// ends in Locked.
 type registry struct {
 	running sync.WaitGroup // goroutines of endpoints
 
@@ -30,8 +31,8 @@ type registry struct {
 	lost         bool                        // the file of the ledger, when it was last checked
 }
 
-// podInterface is one interface of one pod. Only one attachment at a time can be it. A pod whose sandbox is made again gets the
-// interface under another container ID.
+// podInterface is one interface of one pod. Only one attachment at a time can be it. A pod whose sandbox is made again
+// gets the interface under another container ID.
 type podInterface struct{ uid, ifName string }
 
 // podInterfaceOf is false outside Kubernetes.
@@ -75,9 +76,9 @@ func (r *registry) refusal() error {
 	return nil
 }
 
-// admit finds the endpoint for an ADD. It is mine, which begins with the message first; or an existing endpoint; or none, when
-// others have to go before: the held link of the attachment, or older containers of the pod. Look-up and call order have one
-// lock, so an ADD meets either the record of a DEL or the DEL.
+// admit finds the endpoint for an ADD. It is mine, which begins with the message first; or an existing endpoint; or
+// none, when others have to go before: the held link of the attachment, or older containers of the pod. Look-up and
+// call order have one lock, so an ADD meets either the record of a DEL or the DEL.
 func (r *registry) admit(mine *managed, first *message) (e *managed, inTheWay []*managed, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -108,9 +109,9 @@ func (r *registry) admit(mine *managed, first *message) (e *managed, inTheWay []
 	return mine, nil, r.addLocked(mine)
 }
 
-// remember records a deletion. It returns the endpoint of the attachment, and the link of the attachment that a start holds
-// unnamed. Either may be nil. An unknown attachment gets the endpoint swept, if it is given: the deletion and a later ADD are then
-// served in their order. It gets none when the node has no number left, or the manager stops.
+// remember records a deletion. It returns the endpoint of the attachment, and the link of the attachment that a start
+// holds unnamed. Either may be nil. An unknown attachment gets the endpoint swept, if it is given: the deletion and a
+// later ADD are then served in their order. It gets none when the node has no number left, or the manager stops.
 func (r *registry) remember(a endpoint.Attachment, began time.Duration, swept *managed) (e, unnamed *managed) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -134,7 +135,8 @@ func (r *registry) rememberContainer(id string, began time.Duration) []*managed 
 	return sorted(r.byContainer[id])
 }
 
-// rememberDeletionRecord marks the endpoints whose end a deletion record asks for: all of a container without an interface name.
+// rememberDeletionRecord marks the endpoints whose end a deletion record asks for: all of a container without an
+// interface name.
 func (r *registry) rememberDeletionRecord(a endpoint.Attachment, began time.Duration) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -181,7 +183,8 @@ func (r *registry) remove(e *managed) {
 	e.closeLocked()
 }
 
-// release frees the number of an endpoint whose goroutine has ended. Nothing of this life can meet the next endpoint of the number.
+// release frees the number of an endpoint whose goroutine has ended. Nothing of this life can meet the next endpoint of
+// the number.
 func (r *registry) release(e *managed) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -191,7 +194,8 @@ func (r *registry) release(e *managed) {
 	close(e.ended)
 }
 
-// post appends a message to the mailbox of an endpoint. It is false when the mailbox is closed. A removal ends a creation at once.
+// post appends a message to the mailbox of an endpoint. It is false when the mailbox is closed. A removal ends a
+// creation at once.
 func (r *registry) post(e *managed, msg *message) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -247,7 +251,8 @@ func (r *registry) olderLocked(spec endpoint.Spec) []*managed {
 	return slices.DeleteFunc(sorted(r.byPod[pod]), func(e *managed) bool { return e.attachment == spec.Attachment || e.superseded })
 }
 
-// unnamedLocked returns the link of the attachment when a start holds it unnamed, found by the name of its host end; or nil.
+// unnamedLocked returns the link of the attachment when a start holds it unnamed, found by the name of its host end; or
+// nil.
 func (r *registry) unnamedLocked(a endpoint.Attachment, began time.Duration) *managed {
 	if r.unnamed == 0 || a.IsUnnamed() {
 		return nil // HostEnd computes a hash
@@ -298,7 +303,8 @@ func (r *registry) beginCreation(a endpoint.Attachment) (over func()) {
 	}
 }
 
-// sorted returns the endpoints in the order of their attachments, so that work on several of them has the same order each time.
+// sorted returns the endpoints in the order of their attachments, so that work on several of them has the same order
+// each time.
 func sorted(set map[*managed]bool) []*managed {
 	return slices.SortedFunc(maps.Keys(set), func(a, b *managed) int {
 		return cmp.Or(cmp.Compare(a.attachment.ContainerID, b.attachment.ContainerID), cmp.Compare(a.attachment.IfName, b.attachment.IfName))
@@ -319,8 +325,8 @@ func discard[K comparable](index map[K]map[*managed]bool, key K, e *managed) {
 	}
 }
 
-// ids gives out endpoint numbers from 1 to max. A number that was freed is given out again as late as possible, so that a stale
-// reference finds no endpoint instead of another one. The lock of the registry guards it.
+// ids gives out endpoint numbers from 1 to max. A number that was freed is given out again as late as possible, so that
+// a stale reference finds no endpoint instead of another one. The lock of the registry guards it.
 type ids struct {
 	max  uint16
 	used map[uint16]bool
@@ -365,12 +371,12 @@ func (i *ids) count() (n int) {
 
 func (i *ids) free(id uint16) { delete(i.used, id) }
 
-// callOrder remembers when the latest calls began, by the boot clock: of two calls that contradict each other the later one is
-// right. The lock of the registry guards it.
+// callOrder remembers when the latest calls began, by the boot clock: of two calls that contradict each other the later
+// one is right. The lock of the registry guards it.
 //
-// An ADD that began before its attachment was deleted, and arrives after that, is late: its runtime has given it up and would
-// never delete the endpoint. The same holds for an ADD that began before the ADD of another container of its pod. An ADD that
-// began afterwards is a new life.
+// An ADD that began before its attachment was deleted, and arrives after that, is late: its runtime has given it up and
+// would never delete the endpoint. The same holds for an ADD that began before the ADD of another container of its pod.
+// An ADD that began afterwards is a new life.
 type callOrder struct {
 	deleted map[endpoint.Attachment]time.Duration // when the latest DEL began; without an IfName it was for the whole container
 	newest  map[podInterface]latestAdd

@@ -11,8 +11,8 @@ import (
 	"porin.dev/porin/cells/endpoint"
 )
 
-// TestDeletePath names the three functions of a deletion: both calls of the API end in removeEndpoint, which waits, and reconcile
-// tells EndpointDeleted.
+// TestDeletePath names the three functions of a deletion: both calls of the API end in removeEndpoint, which waits, and
+// reconcile tells EndpointDeleted.
 func TestDeletePath(t *testing.T) {
 	for _, row := range []struct{ path, body string }{
 		{"/v1/endpoint", `{"containerID":"c1"}`},
@@ -40,7 +40,8 @@ func TestDeletePath(t *testing.T) {
 	}
 }
 
-// TestSweepKept: the DEL of an unknown attachment fails. A later deletion by the API, without Sweep, still detaches by all names.
+// TestSweepKept: the DEL of an unknown attachment fails. A later deletion by the API, without Sweep, still detaches by
+// all names.
 func TestSweepKept(t *testing.T) {
 	p := &probe{detach: func() error { return unix.EBUSY }}
 	m := started(t, t.TempDir(), p)

@@ -33,7 +33,8 @@ func TestStartFails(t *testing.T) {
 	}
 }
 
-// TestStartIgnoresRecordedState: the phase of a record says what becomes of it, and its state is of another life of the agent.
+// TestStartIgnoresRecordedState: the phase of a record says what becomes of it, and its state is of another life of the
+// agent.
 func TestStartIgnoresRecordedState(t *testing.T) {
 	for _, state := range []endpoint.State{endpoint.Held, endpoint.Disconnected, "of a later version"} {
 		dir := t.TempDir()

@@ -15,17 +15,18 @@ import (
 )
 
 const (
-	// undoTimeAtStart bounds how long a start waits for removals: callers wait for the start, and an IPAM plugin may hang. A
-	// removal that takes longer goes on.
+	// undoTimeAtStart bounds how long a start waits for removals: callers wait for the start, and an IPAM plugin may hang.
+	// A removal that takes longer goes on.
 	undoTimeAtStart = 10 * time.Second
 
-	// A fault that may pass does not end a living endpoint: the kernel is short of memory, a list changed while it was read.
+	// A fault that may pass does not end a living endpoint: the kernel is short of memory, a list changed while it was
+	// read.
 	restoreTries = 7                     // in more than a second
 	restoreWait  = 20 * time.Millisecond // after the first try; it doubles
 )
 
-// restorer is one start. It loads the records of the ledger, lets [plan] decide, posts the decisions to the endpoints as
-// messages, and removes leftovers from the kernel.
+// restorer is one start. It loads the records of the ledger, lets [plan] decide, posts the decisions to the endpoints
+// as messages, and removes leftovers from the kernel.
 type restorer struct {
 	m         *manager
 	newLedger bool // it had no record and no tombstone
@@ -41,8 +42,8 @@ type restoration struct {
 	replaced []string // by all tries
 }
 
-// restore loads, does the deletion records, plans, drives the endpoints, and prunes. Then the ledger belongs to this namespace. A
-// ledger of another network namespace of this boot is [ErrOtherNamespace], and nothing is changed.
+// restore loads, does the deletion records, plans, drives the endpoints, and prunes. Then the ledger belongs to this
+// namespace. A ledger of another network namespace of this boot is [ErrOtherNamespace], and nothing is changed.
 func (r *restorer) restore(ctx context.Context) error {
 	here, err := r.m.here()
 	if err != nil {
@@ -95,9 +96,9 @@ func (r *restorer) restore(ctx context.Context) error {
 	return nil
 }
 
-// load makes an endpoint of each record. Living endpoints come first: a half made endpoint must not find the address of a living
-// endpoint free. isNew means that nothing was ever written to the ledger. A former ledger is of another boot, and load does
-// not change it.
+// load makes an endpoint of each record. Living endpoints come first: a half made endpoint must not find the address of
+// a living endpoint free. isNew means that nothing was ever written to the ledger. A former ledger is of another boot,
+// and load does not change it.
 func (r *restorer) load(former bool) (list []*restoration, isNew bool, err error) {
 	now := r.m.clock.boot()
 	if !former {
@@ -188,8 +189,8 @@ func (r *restorer) addLocked(one *restoration) *restoration {
 	return one
 }
 
-// plan decides what becomes of the records and of the links without a record. The list is in the order of the decisions. All new
-// holds are written before the first effect.
+// plan decides what becomes of the records and of the links without a record. The list is in the order of the
+// decisions. All new holds are written before the first effect.
 func (r *restorer) plan(ctx context.Context, list []*restoration) ([]*restoration, error) {
 	in, err := r.takeInventory(ctx, list)
 	if err != nil {
@@ -270,8 +271,8 @@ func (r *restorer) addFound(ep endpoint.Endpoint) (one *restoration, err error) 
 	return one, err
 }
 
-// recordHolds records all new holds or none: a start that is killed meanwhile decides on all of them again. The endpoints have
-// got no message yet.
+// recordHolds records all new holds or none: a start that is killed meanwhile decides on all of them again. The
+// endpoints have got no message yet.
 func (r *restorer) recordHolds(holds []*restoration) {
 	recs := make([]ledger.Record, len(holds))
 	for i, one := range holds {
@@ -283,8 +284,8 @@ func (r *restorer) recordHolds(holds []*restoration) {
 	}
 }
 
-// removeFormer takes down the endpoints of another boot, side by side: other IPAM plugins take their addresses back. A failed
-// removal stays on record, and is tried again.
+// removeFormer takes down the endpoints of another boot, side by side: other IPAM plugins take their addresses back. A
+// failed removal stays on record, and is tried again.
 func (r *restorer) removeFormer(undoCtx context.Context, list []*restoration) {
 	var group errgroup.Group
 	group.SetLimit(deletionsAtOnce)
@@ -367,8 +368,8 @@ func (r *restorer) giveUp(undoCtx context.Context, one *restoration, why error) 
 	r.m.removeOne(undoCtx, one.endpoint, configOfLoss(ep, why), startWatch(endpoint.OperationDel))
 }
 
-// adoptAgain tries failed adoptions again, all of them before the next wait: for a fault of the node, a start waits as long as for
-// one endpoint.
+// adoptAgain tries failed adoptions again, all of them before the next wait: for a fault of the node, a start waits as
+// long as for one endpoint.
 func (r *restorer) adoptAgain(ctx context.Context, list []*restoration) error {
 	for try := range restoreTries - 1 {
 		var again []*restoration
@@ -404,8 +405,8 @@ func isFinal(err error) bool {
 	return false
 }
 
-// endFailed takes down the endpoints that could not be adopted. When most adoptions failed, the node has a fault and not its
-// endpoints: they are held.
+// endFailed takes down the endpoints that could not be adopted. When most adoptions failed, the node has a fault and
+// not its endpoints: they are held.
 func (r *restorer) endFailed(ctx, undoCtx context.Context, list []*restoration) error {
 	var failed []*restoration
 	tried := 0

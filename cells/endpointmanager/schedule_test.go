@@ -10,15 +10,15 @@ import (
 	"testing/synctest"
 )
 
-// errDead is what a process that was killed hears at its next effect, which therefore does not happen. It hears it at all
-// only because a goroutine cannot be killed.
+// errDead is what a process that was killed hears at its next effect, which therefore does not happen. It hears it at
+// all only because a goroutine cannot be killed.
 var errDead = errors.New("the process was killed")
 
 // errInjected is a failure of the kernel or the disk.
 var errInjected = errors.New("the kernel said no")
 
-// scheduler decides which of the effects that are about to happen is next. Everything between two effects is one step: so
-// a schedule is a list of choices, and the same seed makes the same ones.
+// scheduler decides which of the effects that are about to happen is next. Everything between two effects is one step:
+// so a schedule is a list of choices, and the same seed makes the same ones.
 type scheduler struct {
 	rng *rand.Rand
 

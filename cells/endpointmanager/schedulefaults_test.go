@@ -24,8 +24,8 @@ type simFault struct {
 	toldEarly  bool // subscribers are told of a deletion before its tombstone is on disk
 }
 
-// TestSchedulesFindFaults breaks a rule. A schedule must fail, or the schedules prove nothing about it. With FULL=1 it is each of the rules, one at a
-// time, else another one in each run.
+// TestSchedulesFindFaults breaks a rule. A schedule must fail, or the schedules prove nothing about it. With FULL=1 it
+// is each of the rules, one at a time, else another one in each run.
 func TestSchedulesFindFaults(t *testing.T) {
 	faults := []simFault{
 		{name: "forgotten deletions", message: "is there after DEL", beforeAdd: endpointmanager.ForgetDeletions},

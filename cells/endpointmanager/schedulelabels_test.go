@@ -20,7 +20,8 @@ type labelChange struct {
 	done  bool // the agent has said so
 }
 
-// changeLabels changes the labels of an endpoint, as the agent does for the Kubernetes API: no two changes of an endpoint at a time.
+// changeLabels changes the labels of an endpoint, as the agent does for the Kubernetes API: no two changes of an
+// endpoint at a time.
 func (r *simRuntime) changeLabels() {
 	a, ep, ok := r.readyEndpoint()
 	if !ok {
@@ -87,8 +88,8 @@ func (r *simRuntime) endedChange(c *labelChange) bool {
 	return c.ended
 }
 
-// compareLabels compares labels with the changes: an endpoint has the last confirmed change, or a later change. The policy selects all endpoints
-// without the label that frees them, or is not there.
+// compareLabels compares labels with the changes: an endpoint has the last confirmed change, or a later change. The
+// policy selects all endpoints without the label that frees them, or is not there.
 func (r *simRuntime) compareLabels(agent *simAgent) error {
 	restricted := map[bool][]string{} // whose labels do not free them
 	for _, ep := range agent.table.List() {

@@ -23,8 +23,8 @@ const (
 	alive
 )
 
-// lifeOf returns the latest successful ADD of an attachment and what has become of it. A call that has not ended may have
-// ended it or not.
+// lifeOf returns the latest successful ADD of an attachment and what has become of it. A call that has not ended may
+// have ended it or not.
 func (r *simRuntime) lifeOf(a endpoint.Attachment) (born *simOp, is life) {
 	for _, o := range r.ops {
 		_, ended, err := o.outcome()
@@ -131,8 +131,8 @@ func (r *simRuntime) checkOne(a endpoint.Attachment, ready map[endpoint.Attachme
 	return nil
 }
 
-// forgotten reports whether the deletion of an unknown attachment could not be written, and the agent that knew of it is gone:
-// a full disk is no reason to keep a pod from going.
+// forgotten reports whether the deletion of an unknown attachment could not be written, and the agent that knew of it
+// is gone: a full disk is no reason to keep a pod from going.
 func (r *simRuntime) forgotten(o *simOp) bool {
 	unwritten := fmt.Sprintf(" ledger.note %s %d: %v", o.attachment, o.began, errInjected)
 	r.scheduler.mu.Lock()

@@ -124,8 +124,8 @@ func (e *simEnforcer) redirected(eng *engine.Engine, locals map[string]policy.Lo
 	return err
 }
 
-// gatedPolicyStep has the undo of an Attach that failed wait for its turn, too: it comes to the queue while the write that
-// failed it ends, and the queue's loop could take other requests with it or without it.
+// gatedPolicyStep has the undo of an Attach that failed wait for its turn, too: it comes to the queue while the write
+// that failed it ends, and the queue's loop could take other requests with it or without it.
 type gatedPolicyStep struct {
 	*policy.Step
 	node  *simNode

@@ -23,7 +23,8 @@ var (
 )
 
 // TestSchedules runs the cells on a fake kernel, clock and disk, with ADD, DEL, late ADD, second DEL, supersession, GC,
-// PATCH, repair, restart, deadline and failure interleaved at random, and checks each against a small model. A failure names its seed:
+// PATCH, repair, restart, deadline and failure interleaved at random, and checks each against a small model. A failure
+// names its seed:
 //
 //	go test ./cells/endpointmanager -run TestSchedules -schedules.seed=SEED
 func TestSchedules(t *testing.T) {
@@ -231,7 +232,8 @@ func (r *simRuntime) callFor(verb, container string) *simOp {
 	return o
 }
 
-// repeat begins a DEL of something that is attached, and then the same ADD again, which spares it: in whatever order they come.
+// repeat begins a DEL of something that is attached, and then the same ADD again, which spares it: in whatever order
+// they come.
 func (r *simRuntime) repeat() {
 	container := slices.Sorted(maps.Keys(podOf))[r.rng.IntN(len(podOf))]
 	born, is := r.lifeOf(endpoint.Attachment{ContainerID: container, IfName: "eth0"})

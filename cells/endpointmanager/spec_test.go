@@ -8,8 +8,8 @@ import (
 	"porin.dev/porin/internal/fault"
 )
 
-// TestCreatePoolOfStep: an endpoint keeps its pool over a restart, whatever the step would choose then. The Spec stays as the
-// caller gave it.
+// TestCreatePoolOfStep: an endpoint keeps its pool over a restart, whatever the step would choose then. The Spec stays
+// as the caller gave it.
 func TestCreatePoolOfStep(t *testing.T) {
 	dir, p, spec := t.TempDir(), &probe{pool: "red"}, specOf("c1:eth0")
 	m := started(t, dir, p)

@@ -10,8 +10,8 @@ import (
 	"porin.dev/porin/internal/boottime"
 )
 
-// The ledger may have an older container of a pod without the mark that it was superseded: the disk was full, or the agent is the
-// first that knows of it.
+// The ledger may have an older container of a pod without the mark that it was superseded: the disk was full, or the
+// agent is the first that knows of it.
 func TestStartSupersedesOlderContainers(t *testing.T) {
 	for _, p := range []ledger.Phase{ledger.Committed, ledger.Deleting} {
 		dir := t.TempDir()

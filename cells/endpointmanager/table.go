@@ -11,8 +11,8 @@ import (
 	"porin.dev/porin/cells/endpoint"
 )
 
-// Table is the endpoints of the node in memory, with an index for each kind of [endpoint.Ref]. Only the manager of its package
-// writes it; all cells read it, as a [Lookup].
+// Table is the endpoints of the node in memory, with an index for each kind of [endpoint.Ref]. Only the manager of its
+// package writes it; all cells read it, as a [Lookup].
 type Table struct {
 	mu    sync.RWMutex // guards the fields below
 	byID  map[uint16]endpoint.Endpoint

@@ -135,8 +135,8 @@ func (s routes) traces(w http.ResponseWriter, r *http.Request) error {
 	return httpx.JSON(w, http.StatusOK, list)
 }
 
-// traceFilter reads a reference to endpoints that may be gone: what [endpoint.ParseRef] reads, or a pod as namespace/name, or a
-// container's ID or its beginning.
+// traceFilter reads a reference to endpoints that may be gone: what [endpoint.ParseRef] reads, or a pod as
+// namespace/name, or a container's ID or its beginning.
 func traceFilter(text string) (func(endpoint.Endpoint) bool, error) {
 	if text == "" {
 		return func(endpoint.Endpoint) bool { return true }, nil

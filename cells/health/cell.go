@@ -17,8 +17,9 @@ import (
 	"porin.dev/porin/internal/task"
 )
 
-// Module is the health cell. It provides [*LocalEndpoint], [*Keeper] and [*probe.Prober], and needs [probe.Peers], [RecordedAddresses] and an
-// [AddressKeeper], which may be nil. List it before the server: no pod may get the addresses that it keeps for the endpoint.
+// Module is the health cell. It provides [*LocalEndpoint], [*Keeper] and [*probe.Prober], and needs [probe.Peers],
+// [RecordedAddresses] and an [AddressKeeper], which may be nil. List it before the server: no pod may get the addresses
+// that it keeps for the endpoint.
 func Module(cfg Config) fx.Option {
 	return cell.Module("health",
 		fx.Supply(cfg, fx.Private),

@@ -23,8 +23,8 @@ type AddressKeeper interface {
 
 // RecordedAddresses are the addresses that the node's record has for its health endpoint.
 type RecordedAddresses interface {
-	// RecordedHealth returns them when the record was read: none when there is no record, or it has none. It returns an error when ctx
-	// ends before.
+	// RecordedHealth returns them when the record was read: none when there is no record, or it has none. It returns an
+	// error when ctx ends before.
 	RecordedHealth(ctx context.Context) ([]netip.Addr, error)
 }
 
@@ -55,8 +55,8 @@ func (k *Keeper) create(ctx context.Context) (endpoint.Endpoint, error) {
 	return endpoint.Endpoint{}, errors.Join(refused...) // never: the last one is any address
 }
 
-// wanted are the addresses to ask for: from the disk, or else from the node's record, and at last any. Addresses that it cannot get
-// are given back as a pair: none of them is kept.
+// wanted are the addresses to ask for: from the disk, or else from the node's record, and at last any. Addresses that
+// it cannot get are given back as a pair: none of them is kept.
 func (k *Keeper) wanted(ctx context.Context) []endpoint.Addresses {
 	before, err := k.file.load()
 	if err != nil {

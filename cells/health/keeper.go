@@ -76,8 +76,8 @@ type Parts struct {
 	Transport probe.Transport
 }
 
-// NewKeeper returns a keeper. [Keeper.Start] comes before the agent serves, and the rounds of [Keeper.Task] when everything is
-// restored.
+// NewKeeper returns a keeper. [Keeper.Start] comes before the agent serves, and the rounds of [Keeper.Task] when
+// everything is restored.
 func NewKeeper(cfg Config, log *slog.Logger, p Parts) *Keeper {
 	k := &Keeper{
 		cfg: cfg, log: log, manager: p.Manager, lookup: p.Lookup, addresses: p.Addresses, recorded: p.Recorded, local: p.Local, transport: p.Transport,
@@ -240,7 +240,8 @@ func (k *Keeper) spec() endpoint.Spec {
 	return endpoint.Spec{Attachment: Attachment(), Kind: endpoint.KindHealth, NetNS: k.namespace.path}
 }
 
-// check has the responder answer in the endpoint's namespace, and asks it from the node, by each address and both protocols.
+// check has the responder answer in the endpoint's namespace, and asks it from the node, by each address and both
+// protocols.
 func (k *Keeper) check(ctx context.Context, ep endpoint.Endpoint) (err error) {
 	if err := k.serve(ctx, ep); err != nil {
 		return err

@@ -318,7 +318,8 @@ func TestKeeperKeepsAddressesAtStart(t *testing.T) {
 	}
 }
 
-// After a boot in multi-pool nothing is given out before the store has answered. The first pod does not get the endpoint's addresses.
+// After a boot in multi-pool nothing is given out before the store has answered. The first pod does not get the
+// endpoint's addresses.
 func TestKeeperKeepsAddressesBeforeBlocksAreKnown(t *testing.T) {
 	r := newRig(t)
 	ep := r.endpoint() // has the first addresses
@@ -366,7 +367,8 @@ func TestKeeperAddsFamily(t *testing.T) {
 	}
 }
 
-// Somebody else has one address of the pair, or both: the endpoint has a new pair, says so, and nothing is kept of the old one.
+// Somebody else has one address of the pair, or both: the endpoint has a new pair, says so, and nothing is kept of the
+// old one.
 func TestKeeperAddressesTaken(t *testing.T) {
 	for name, taken := range map[string]func(endpoint.Addresses) endpoint.Addresses{
 		"both": func(a endpoint.Addresses) endpoint.Addresses { return a },

@@ -12,8 +12,8 @@ import (
 	"porin.dev/porin/internal/netns"
 )
 
-// boundNamespace is a network namespace that is bound to a file, and so outlives the process. A file that is no namespace counts as
-// missing: after a boot, or in another mount namespace, the file may be there without it.
+// boundNamespace is a network namespace that is bound to a file, and so outlives the process. A file that is no
+// namespace counts as missing: after a boot, or in another mount namespace, the file may be there without it.
 type boundNamespace struct{ path string }
 
 // errNoNamespace is returned when there is no namespace at the path.
@@ -78,7 +78,8 @@ func (p boundNamespace) remove() error {
 	return nil
 }
 
-// RemoveNamespace ends the network namespace of a health endpoint whose agent does not run. It returns its path, "" if there is none.
+// RemoveNamespace ends the network namespace of a health endpoint whose agent does not run. It returns its path, "" if
+// there is none.
 func RemoveNamespace(cfg Config) (path string, err error) {
 	p := boundNamespace{cfg.namespacePath()}
 	if _, err := os.Lstat(p.path); errors.Is(err, fs.ErrNotExist) {

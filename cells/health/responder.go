@@ -19,8 +19,8 @@ import (
 	"porin.dev/porin/internal/netns"
 )
 
-// responder answers HTTP in the namespace of the health endpoint. All of the cluster may call it, and no caller is trusted: a
-// connection has one request and a few seconds, and when there are too many of them the oldest is closed.
+// responder answers HTTP in the namespace of the health endpoint. All of the cluster may call it, and no caller is
+// trusted: a connection has one request and a few seconds, and when there are too many of them the oldest is closed.
 type responder struct {
 	log    *slog.Logger
 	answer []byte
@@ -66,7 +66,8 @@ func (r *responder) serve(ctx context.Context, namespace *os.File, cookie uint64
 	return nil
 }
 
-// listen opens a socket for each address: for the one of all addresses, Go looks at the families of the agent's own namespace.
+// listen opens a socket for each address: for the one of all addresses, Go looks at the families of the agent's own
+// namespace.
 func listen(ctx context.Context, namespace *os.File, addresses []netip.Addr) (listeners []net.Listener, err error) {
 	err = netns.In(int(namespace.Fd()), func() error {
 		for _, addr := range addresses {
@@ -108,8 +109,8 @@ func (r *responder) handler() http.Handler {
 	return mux
 }
 
-// bounded is a listener that has no more than so many connections: it closes the oldest for a new one, so that a client with many
-// keeps no other out.
+// bounded is a listener that has no more than so many connections: it closes the oldest for a new one, so that a client
+// with many keeps no other out.
 type bounded struct {
 	net.Listener
 	most int

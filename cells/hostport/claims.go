@@ -87,7 +87,8 @@ func (c claim) hasProtocol(number uint8) bool {
 	return false
 }
 
-// isReplacedBy reports whether the other endpoint is the later life of the same pod: then this one is not used any more.
+// isReplacedBy reports whether the other endpoint is the later life of the same pod: then this one is not used any
+// more.
 func (c claim) isReplacedBy(other endpoint.Endpoint) bool {
 	pod := c.ep.Spec.Pod
 	return pod.Name != "" && pod.Namespace == other.Spec.Pod.Namespace && pod.Name == other.Spec.Pod.Name &&

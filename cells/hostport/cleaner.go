@@ -47,7 +47,8 @@ func (c *cleaner) atDetach(ports map[port]netip.AddrPort) {
 	})
 }
 
-// matcher reports whether a connection to the port has to go. ofNode are the addresses of the node, but for 127.0.0.0/8.
+// matcher reports whether a connection to the port has to go. ofNode are the addresses of the node, but for
+// 127.0.0.0/8.
 type matcher func(p port, to netip.AddrPort, conn conntrack.Connection, ofNode map[netip.Addr]string) bool
 
 func (c *cleaner) clean(ports map[port]netip.AddrPort, matches matcher) {

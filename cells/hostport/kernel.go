@@ -34,8 +34,8 @@ func routeLocalnet(ep endpoint.Endpoint) string {
 	return "ipv4/conf/" + ep.Host.Name + "/route_localnet"
 }
 
-// allowLoopback lets packets from 127.0.0.0/8 leave by the host end, and their replies come back. The kernel takes them for
-// impossible otherwise.
+// allowLoopback lets packets from 127.0.0.0/8 leave by the host end, and their replies come back. The kernel takes them
+// for impossible otherwise.
 func allowLoopback(namespace *os.File, ep endpoint.Endpoint) error {
 	if err := netns.WriteSysctl(int(namespace.Fd()), routeLocalnet(ep), "1"); err != nil {
 		return fmt.Errorf("let 127.0.0.1 of the node reach host ports: %w", err)

@@ -21,8 +21,8 @@ import (
 // ErrNotStarted is returned by a step that is not started.
 var ErrNotStarted = fault.New(fault.Unavailable, "host ports are not started")
 
-// Step is the part of host ports in an endpoint's life. Attach needs the endpoint's addresses and its host end: it comes
-// after link. Before datapath brings the host end up, nothing reaches the pod.
+// Step is the part of host ports in an endpoint's life. Attach needs the endpoint's addresses and its host end: it
+// comes after link. Before datapath brings the host end up, nothing reaches the pod.
 type Step struct {
 	log *slog.Logger
 
@@ -118,8 +118,8 @@ func (s *Step) Attach(ctx context.Context, ep endpoint.Endpoint, _ *endpoint.Nam
 	return ep, nil
 }
 
-// Restore implements endpoint.Step. At a start the table is written when all endpoints are restored, by Prune: until then
-// what a previous agent has left is right.
+// Restore implements endpoint.Step. At a start the table is written when all endpoints are restored, by Prune: until
+// then what a previous agent has left is right.
 func (s *Step) Restore(ctx context.Context, ep endpoint.Endpoint) (replaced []string, err error) {
 	if ep.Spec.PortMappings == "" {
 		return nil, nil
@@ -152,7 +152,8 @@ func (s *Step) Restore(ctx context.Context, ep endpoint.Endpoint) (replaced []st
 	return replaced, nil
 }
 
-// missing names the ports of a claim that the table lacks. A port that leads elsewhere may be the one of the pod's next life.
+// missing names the ports of a claim that the table lacks. A port that leads elsewhere may be the one of the pod's next
+// life.
 func (s *Step) missing(mine claim) (list []string, err error) {
 	have, err := s.owner.Read()
 	if err != nil {

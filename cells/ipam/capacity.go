@@ -20,7 +20,8 @@ func NewCapacitySource(a *allocator.Allocator) CapacitySource {
 	return CapacitySource{a, checkIPv6("/proc/net/if_inet6")}
 }
 
-// checkIPv6 returns an error for a kernel without IPv6, which lacks the file (include/net/if_inet6.h, net/ipv6/addrconf.c).
+// checkIPv6 returns an error for a kernel without IPv6, which lacks the file (include/net/if_inet6.h,
+// net/ipv6/addrconf.c).
 func checkIPv6(file string) error {
 	if _, err := os.Stat(file); errors.Is(err, fs.ErrNotExist) {
 		return errors.New("the kernel has no IPv6 (ipv6.disable=1?): start it with IPv6, or give this node no IPv6 range")
@@ -28,8 +29,8 @@ func checkIPv6(file string) error {
 	return nil
 }
 
-// Resources implements capacity.Source: one for each pool and family, as an ADD needs one of each. An address that rests
-// is not there for the next ADD, and no more is what is free of a drained prefix.
+// Resources implements capacity.Source: one for each pool and family, as an ADD needs one of each. An address that
+// rests is not there for the next ADD, and no more is what is free of a drained prefix.
 func (c CapacitySource) Resources() (resources []capacity.Resource) {
 	for _, pool := range c.allocator.Usage().Pools {
 		byFamily := map[string]*capacity.Resource{}

@@ -56,7 +56,8 @@ func followerTask(f *nodeaddr.Follower) *task.Task {
 	return f.Task()
 }
 
-// newCleaner is called for the supervisor alone: without one it would not start, and released addresses would wait for ever.
+// newCleaner is called for the supervisor alone: without one it would not start, and released addresses would wait for
+// ever.
 func newCleaner(a *allocator.Allocator, connections *Conntrack, failures *CleanFailures, log *slog.Logger) *Cleaner {
 	return NewCleaner(a, connections, failures, log)
 }

@@ -27,10 +27,9 @@ type Repairer interface {
 	Repair(ctx context.Context, attachment endpoint.Attachment) error
 }
 
-// Checker compares the endpoints' addresses with what the allocator says who has, and that with what the node's kernel uses:
-// ipam's doctor.Checker. It judges the endpoints that were ready before it looked
-// and are the same afterwards, and takes no address for an orphan whose owner is an endpoint at either time, whatever its
-// state.
+// Checker compares the endpoints' addresses with what the allocator says who has, and that with what the node's kernel
+// uses: ipam's doctor.Checker. It judges the endpoints that were ready before it looked and are the same afterwards,
+// and takes no address for an orphan whose owner is an endpoint at either time, whatever its state.
 type Checker struct {
 	Parts
 	compared []doctor.Compared

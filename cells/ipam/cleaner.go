@@ -17,15 +17,17 @@ type ConnectionCleaner interface {
 	Forget(addrs []netip.Addr) error
 }
 
-// Between two batches at least cleanPause passes, and cleanShare times as long as the last one took, so that deleting takes a
-// twentieth of one CPU at the most, however many connections there are. When an allocation has found nothing free it is half.
+// Between two batches at least cleanPause passes, and cleanShare times as long as the last one took, so that deleting
+// takes a twentieth of one CPU at the most, however many connections there are. When an allocation has found nothing
+// free it is half.
 const (
 	cleanPause = 100 * time.Millisecond
 	cleanShare = 20
 )
 
-// Cleaner deletes the tracked connections of released addresses in the background, of all that were released meanwhile at once. A
-// DEL does not wait for it, and the allocator gives no address out before it. It sleeps while nothing was released.
+// Cleaner deletes the tracked connections of released addresses in the background, of all that were released meanwhile
+// at once. A DEL does not wait for it, and the allocator gives no address out before it. It sleeps while nothing was
+// released.
 type Cleaner struct {
 	connections ConnectionCleaner
 	cleanup     allocator.Cleanup
@@ -37,7 +39,8 @@ type Cleaner struct {
 // CleanFailures counts the batches that failed.
 type CleanFailures struct{ atomic.Int64 }
 
-// NewCleaner returns a Cleaner whose task is not started. From now on a released address waits for it: who makes one starts it.
+// NewCleaner returns a Cleaner whose task is not started. From now on a released address waits for it: who makes one
+// starts it.
 func NewCleaner(a *allocator.Allocator, connections ConnectionCleaner, failures *CleanFailures, log *slog.Logger) *Cleaner {
 	c := &Cleaner{connections: connections, failures: failures, urgent: make(chan struct{}, 1)}
 	c.task = task.Every(log, task.Round{Name: "ipam-clean-connections", Run: c.cleanAndPause})

@@ -26,7 +26,8 @@ type Config struct {
 	// NamespacePools, which has pools by namespace, are of mode multi-pool.
 	NodePool       string
 	NamespacePools map[string]string
-	// ReservationsPath is the file of the reservations, on a disk. It is made when there is one. "" keeps none over a restart.
+	// ReservationsPath is the file of the reservations, on a disk. It is made when there is one. "" keeps none over a
+	// restart.
 	ReservationsPath string
 }
 

@@ -16,8 +16,9 @@ import (
 	"porin.dev/porin/internal/nl"
 )
 
-// Conntrack is the [ConnectionCleaner] of the kernel, in the network namespace of the calling thread. A kernel that does not let
-// its connections be listed is named once in the log, and is no error: then the quarantine is all the rest that an address gets.
+// Conntrack is the [ConnectionCleaner] of the kernel, in the network namespace of the calling thread. A kernel that
+// does not let its connections be listed is named once in the log, and is no error: then the quarantine is all the rest
+// that an address gets.
 //
 // Where nothing is tracked a call takes 40 µs. Else it reads the whole table: 6 µs and 0.9 KiB of garbage a connection.
 type Conntrack struct {
@@ -64,8 +65,8 @@ func (c *Conntrack) forget(family netlink.InetFamily, addrs addressSet) error {
 	return nil
 }
 
-// isUnsupported reports whether the kernel cannot do it, and tells the log the first time. EINVAL: nfnetlink is there, and the
-// module nf_conntrack_netlink is not. EPROTONOSUPPORT: not even that.
+// isUnsupported reports whether the kernel cannot do it, and tells the log the first time. EINVAL: nfnetlink is there,
+// and the module nf_conntrack_netlink is not. EPROTONOSUPPORT: not even that.
 func (c *Conntrack) isUnsupported(err error) bool {
 	if !errors.Is(err, unix.EINVAL) && !errors.Is(err, unix.EPROTONOSUPPORT) {
 		return false
@@ -82,8 +83,8 @@ func nothingTracked() bool {
 	return errors.Is(err, fs.ErrNotExist) || string(bytes.TrimSpace(count)) == "0"
 }
 
-// addressSet matches the connections that name one of its addresses: their packets come from it or go to it, in either direction,
-// before or after translation.
+// addressSet matches the connections that name one of its addresses: their packets come from it or go to it, in either
+// direction, before or after translation.
 type addressSet map[netip.Addr]bool
 
 // MatchConntrackFlow implements netlink.CustomConntrackFilter.

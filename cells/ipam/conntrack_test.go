@@ -19,8 +19,8 @@ import (
 	"porin.dev/porin/internal/testutil"
 )
 
-// connection is a tracked connection over UDP. Its answers come from and go to other addresses than those that it is sent
-// to and from where addresses are translated.
+// connection is a tracked connection over UDP. Its answers come from and go to other addresses than those that it is
+// sent to and from where addresses are translated.
 type connection struct{ from, to, answersFrom, answersTo string }
 
 func (c connection) track(tb testing.TB, port uint16) {
@@ -118,7 +118,8 @@ func (n inNamespace) Forget(addrs []netip.Addr) error {
 	return n.Do(func() error { return n.Conntrack.Forget(addrs) })
 }
 
-// BenchmarkReleaseAmongConnections is what a DEL has of it on a machine with 100,000 tracked connections, one each 10 ms.
+// BenchmarkReleaseAmongConnections is what a DEL has of it on a machine with 100,000 tracked connections, one each 10
+// ms.
 func BenchmarkReleaseAmongConnections(b *testing.B) {
 	ns := testutil.NetNS(b)
 	if err := ns.Do(func() error { trackMany(b, 0, 100_000); return nil }); err != nil {

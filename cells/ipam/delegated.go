@@ -12,8 +12,8 @@ import (
 
 var errNoPlugins = fault.New(fault.Invalid, "this agent calls no other IPAM plugins")
 
-// attachDelegated takes addresses from the plugin, and refuses addresses that another endpoint or the node has. It comes after the
-// ledger's intent: the plugin's addresses are released when the agent dies.
+// attachDelegated takes addresses from the plugin, and refuses addresses that another endpoint or the node has. It
+// comes after the ledger's intent: the plugin's addresses are released when the agent dies.
 func (s *Step) attachDelegated(ctx context.Context, ep endpoint.Endpoint) (_ endpoint.Endpoint, err error) {
 	if s.plugins == nil {
 		return ep, errNoPlugins

@@ -55,7 +55,8 @@ func TestIPAMCheckNote(t *testing.T) {
 	})
 }
 
-// TestReservationsAreNoted: also one whose addresses an endpoint uses, which is nothing else that is found. An address of an endpoint alone is not noted.
+// TestReservationsAreNoted: also one whose addresses an endpoint uses, which is nothing else that is found. An address
+// of an endpoint alone is not noted.
 func TestReservationsAreNoted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := begin(t, t.TempDir())

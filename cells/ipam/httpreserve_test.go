@@ -106,7 +106,8 @@ func TestReleaseAddressInUse(t *testing.T) {
 	}
 }
 
-// TestReleaseReservationInUse: a permanent reservation stays while an endpoint uses it, or is being made with its token.
+// TestReleaseReservationInUse: a permanent reservation stays while an endpoint uses it, or is being made with its
+// token.
 func TestReleaseReservationInUse(t *testing.T) {
 	a := newAPI(t)
 	got, _ := a.call("POST", "/v1/ipam", `{"owner":"db","permanent":true}`, 200)

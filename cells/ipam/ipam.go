@@ -39,7 +39,8 @@ type sourceParts struct {
 
 func newSource(p sourceParts) *allocator.Source { return NewSource(p.Config, p.Allocator, p.Refiller) }
 
-// NewSource returns what gives out the addresses of a node. Only in mode multi-pool there is a refiller; else it is nil.
+// NewSource returns what gives out the addresses of a node. Only in mode multi-pool there is a refiller; else it is
+// nil.
 func NewSource(cfg Config, a *allocator.Allocator, r allocator.Refiller) *allocator.Source {
 	if cfg.Mode == ModeDelegated {
 		r = delegatedRefiller{}

@@ -13,8 +13,8 @@ import (
 	"porin.dev/porin/internal/nl"
 )
 
-// Kernel tells which addresses the node's network names that are none of Porin's endpoints' doing: the datapath looks after
-// those.
+// Kernel tells which addresses the node's network names that are none of Porin's endpoints' doing: the datapath looks
+// after those.
 type Kernel interface {
 	// Uses are host routes and permanent neighbours that lead elsewhere than to an endpoint, and the node's own addresses.
 	Uses() ([]Use, error)
@@ -53,8 +53,8 @@ func (routeKernel) Uses() ([]Use, error) {
 	routes6, routes6Err := unicastRoutes(handle, netlink.FAMILY_V6)
 	neighs, neighsErr := nl.Dump(func() ([]netlink.Neigh, error) { return handle.NeighList(0, netlink.FAMILY_ALL) })
 	addrs, addrsErr := nl.Dump(func() ([]netlink.Addr, error) { return handle.AddrList(nil, netlink.FAMILY_ALL) })
-	// A list that changed each time that it was read may lack something: the next look sees that. Without the host ends, what
-	// belongs to endpoints would seem to be others'.
+	// A list that changed each time that it was read may lack something: the next look sees that. Without the host ends,
+	// what belongs to endpoints would seem to be others'.
 	if endsErr != nil {
 		return nil, fmt.Errorf("list what the node's network names: %w", endsErr)
 	}

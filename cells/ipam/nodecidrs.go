@@ -32,8 +32,9 @@ type PodCIDRs struct {
 	Err    error          // why the node allocates nothing now
 }
 
-// NodeCIDRs gives the allocator the podCIDRs of a [NodeObject], in mode pod-cidr with [Config].FromNode. Former podCIDRs are drained: pods
-// keep their addresses, and the prefix is removed when it is free. It is the [allocator.Refiller]: allocations wait for podCIDRs.
+// NodeCIDRs gives the allocator the podCIDRs of a [NodeObject], in mode pod-cidr with [Config].FromNode. Former
+// podCIDRs are drained: pods keep their addresses, and the prefix is removed when it is free. It is the
+// [allocator.Refiller]: allocations wait for podCIDRs.
 type NodeCIDRs struct {
 	object     NodeObject
 	pools      allocator.Pools
@@ -89,8 +90,8 @@ func (n *NodeCIDRs) run(ctx context.Context) error {
 	}
 }
 
-// apply adds and drains prefixes. Before the restore it removes none, and adds former ones, as endpoints may have addresses of them.
-// The channel is closed when the Node has others.
+// apply adds and drains prefixes. Before the restore it removes none, and adds former ones, as endpoints may have
+// addresses of them. The channel is closed when the Node has others.
 func (n *NodeCIDRs) apply() (changed <-chan struct{}, err error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()

@@ -132,7 +132,8 @@ func TestNodeCIDRsRestore(t *testing.T) {
 	})
 }
 
-// TestNodeCIDRsBad: a podCIDR that overlaps, or is no prefix for pods, is refused with its reason, and the others count.
+// TestNodeCIDRsBad: a podCIDR that overlaps, or is no prefix for pods, is refused with its reason, and the others
+// count.
 func TestNodeCIDRsBad(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		object := &nodeObject{}
@@ -148,7 +149,8 @@ func TestNodeCIDRsBad(t *testing.T) {
 	})
 }
 
-// TestNodeCIDRsSaved: after a start the podCIDRs of before are the node's, and nothing is allocated of them until the API server has answered.
+// TestNodeCIDRsSaved: after a start the podCIDRs of before are the node's, and nothing is allocated of them until the
+// API server has answered.
 func TestNodeCIDRsSaved(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		object := &nodeObject{}

@@ -15,20 +15,22 @@ import (
 
 // PoolSource says which pool an endpoint gets its addresses of when the caller of its ADD names none.
 type PoolSource interface {
-	// PoolFor returns the name of a pool, or "" to leave it to the next source, and what to do to have another one chosen, for
-	// errors. It does not block.
+	// PoolFor returns the name of a pool, or "" to leave it to the next source, and what to do to have another one chosen,
+	// for errors. It does not block.
 	PoolFor(spec endpoint.Spec) (pool, otherwise string)
 }
 
 // PoolSources are asked in their order; the first that has something to say is right.
 type PoolSources []PoolSource
 
-// NamespacePools contributes a [PoolSource] that newSource builds, which is asked for the pods' namespaces before the network and the agent's settings are.
+// NamespacePools contributes a [PoolSource] that newSource builds, which is asked for the pods' namespaces before the
+// network and the agent's settings are.
 func NamespacePools(newSource any) fx.Option {
 	return fx.Provide(fx.Annotate(newSource, fx.As(new(PoolSource)), fx.ResultTags(`group:"ipam.namespacepools"`)))
 }
 
-// NewPoolSources returns a node's: the sources for namespaces, the pod's network, and the agent's settings for the namespace and for the node.
+// NewPoolSources returns a node's: the sources for namespaces, the pod's network, and the agent's settings for the
+// namespace and for the node.
 func NewPoolSources(cfg Config, namespaces ...PoolSource) PoolSources {
 	return append(slices.Clone(namespaces), networkPool{}, namespacePools(cfg.NamespacePools), nodePool(cfg.NodePool))
 }

@@ -148,8 +148,8 @@ func (f *ReservationFile) Delete(token string) error {
 	return db.Update(func(tx *bbolt.Tx) error { return tx.Bucket(reservationsBucket).Delete([]byte(token)) })
 }
 
-// Restore opens the file, if there is one, and gives its reservations to the allocator. A refused reservation is logged, and
-// stays in the file until it is over or released.
+// Restore opens the file, if there is one, and gives its reservations to the allocator. A refused reservation is
+// logged, and stays in the file until it is over or released.
 func (f *ReservationFile) Restore(a *allocator.Allocator, log *slog.Logger) error {
 	db, err := f.open(false)
 	if err != nil || db == nil {

@@ -29,7 +29,8 @@ var (
 	_ endpoint.Occupier   = (*Step)(nil)
 )
 
-// NewStep returns the step that gives out addresses of a source. The pool sources say which pool is whose that names none.
+// NewStep returns the step that gives out addresses of a source. The pool sources say which pool is whose that names
+// none.
 func NewStep(s *allocator.Source, pools ...PoolSource) *Step {
 	return &Step{allocator: s.Allocator(), source: s, pools: pools}
 }
@@ -54,10 +55,10 @@ func (s *Step) WithPlugins(plugins *delegate.Plugins) *Step {
 // Name implements endpoint.Step.
 func (s *Step) Name() string { return "ipam" }
 
-// Attach gives the endpoint its addresses: its caller's reserved ones, or others of its pool.
-// That pool is the endpoint's from then on, whatever the sources say later. Until the ledger has it, it is not needed: an
-// endpoint that was half made is taken down by its handle. Addresses of another IPAM are taken as they are, if no other owner
-// has them.
+// Attach gives the endpoint its addresses: its caller's reserved ones, or others of its pool. That pool is the
+// endpoint's from then on, whatever the sources say later. Until the ledger has it, it is not needed: an endpoint that
+// was half made is taken down by its handle. Addresses of another IPAM are taken as they are, if no other owner has
+// them.
 func (s *Step) Attach(ctx context.Context, ep endpoint.Endpoint, _ *endpoint.Namespace) (endpoint.Endpoint, error) {
 	if ep.Spec.IPAM.Type != "" {
 		return s.attachDelegated(ctx, ep)
@@ -99,9 +100,9 @@ func (s *Step) poolFor(spec endpoint.Spec) (pool, otherwise string) {
 }
 
 // Detach releases all that the attachment has, recorded in ep or not. While another step's part is still there it keeps
-// them. After a restart in the middle of a deletion they have no owner, so it takes them over first: to keep them, or so
-// that they rest when they are released. Addresses that must not be released are kept; addresses of another IPAM never were ours
-// to release or to keep.
+// them. After a restart in the middle of a deletion they have no owner, so it takes them over first: to keep them, or
+// so that they rest when they are released. Addresses that must not be released are kept; addresses of another IPAM
+// never were ours to release or to keep.
 func (s *Step) Detach(ctx context.Context, ep endpoint.Endpoint, cfg endpoint.DeleteConfig) error {
 	if cfg.NoIPRelease && !ep.Spec.ExternalIPAM {
 		s.allocator.Keep(handleOf(ep))
@@ -136,8 +137,8 @@ func (s *Step) Occupy(ep endpoint.Endpoint) error {
 	return s.allocator.Adopt(allocationOf(ep))
 }
 
-// Keep reserves for an endpoint that is to come the addresses that it had before, with the token of its spec. They must be of a
-// block of this node, which may not give anything out yet, as after a boot in multi-pool.
+// Keep reserves for an endpoint that is to come the addresses that it had before, with the token of its spec. They must
+// be of a block of this node, which may not give anything out yet, as after a boot in multi-pool.
 func (s *Step) Keep(ep endpoint.Endpoint) error {
 	for _, addr := range ep.Addresses.List() {
 		if !s.allocator.InBlock(addr) {

@@ -281,7 +281,8 @@ func TestWhatIsBroughtBackIsOfItsPool(t *testing.T) {
 	}
 }
 
-// TestReservationUsed: a permanent reservation owns its address before, during and after the life of an endpoint that uses it.
+// TestReservationUsed: a permanent reservation owns its address before, during and after the life of an endpoint that
+// uses it.
 func TestReservationUsed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		dir := t.TempDir()
@@ -324,7 +325,8 @@ func TestReservationUsed(t *testing.T) {
 	})
 }
 
-// TestReservationLost: the reservation of a running endpoint is gone from the disk. The endpoint has the address until it is deleted.
+// TestReservationLost: the reservation of a running endpoint is gone from the disk. The endpoint has the address until
+// it is deleted.
 func TestReservationLost(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		dir := t.TempDir()

@@ -29,7 +29,8 @@ func (p *Pods) lastAttached(uid types.UID) (endpoint.Metadata, bool) {
 	return a.metadata, ok && uid != ""
 }
 
-// listener keeps the labels of endpoints, and marks pods whose endpoints have become ready: what changed meanwhile is applied.
+// listener keeps the labels of endpoints, and marks pods whose endpoints have become ready: what changed meanwhile is
+// applied.
 type listener struct{ pods *Pods }
 
 var _ endpoint.Subscriber = listener{}

@@ -22,8 +22,9 @@ import (
 	"porin.dev/porin/internal/task"
 )
 
-// Module is the kubernetes cell of the node of that name. It needs [Nodes], and provides [*Client], [*Installation], [*Namespaces], [*OwnNode] and [*Pods]. But for the
-// namespaces, the Node and the records of the cluster it asks for nothing before everything is restored.
+// Module is the kubernetes cell of the node of that name. It needs [Nodes], and provides [*Client], [*Installation],
+// [*Namespaces], [*OwnNode] and [*Pods]. But for the namespaces, the Node and the records of the cluster it asks for
+// nothing before everything is restored.
 func Module(cfg Config, node string) fx.Option {
 	return cell.Module("kubernetes",
 		fx.Provide(func(lc fx.Lifecycle) (*Client, error) {

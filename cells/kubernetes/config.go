@@ -22,7 +22,8 @@ type Config struct {
 	Mode       string
 	Kubeconfig string
 	Context    string // of the kubeconfig; "" for its current one
-	// Servers replace the server of the kubeconfig, or of the pod's environment. One that does not answer is followed by the next.
+	// Servers replace the server of the kubeconfig, or of the pod's environment. One that does not answer is followed by
+	// the next.
 	Servers []string
 	// DaemonSet is the DaemonSet that the agent runs in, as NAMESPACE/NAME; "" for none.
 	DaemonSet string

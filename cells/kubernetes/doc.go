@@ -1,4 +1,5 @@
-// Package kubernetes reads the Kubernetes API server: the Node and the pods of this node, namespaces, policies and the objects that policies name.
+// Package kubernetes reads the Kubernetes API server: the Node and the pods of this node, namespaces, policies and the
+// objects that policies name.
 //
 //	API server <-- one connection -- [Client] <-- watch.Loop of pods and of namespaces --> [Pods], [Namespaces]
 //	                                                                                            |
@@ -16,5 +17,6 @@
 //
 // The agent reads pods of its own node alone, and never all pods, Nodes, Services or EndpointSlices of a cluster.
 //
-// While the API server is away the agent keeps all objects it has read, DEL does not need the API, and ADD fails for an unknown pod.
+// While the API server is away the agent keeps all objects it has read, DEL does not need the API, and ADD fails for an
+// unknown pod.
 package kubernetes

@@ -60,9 +60,9 @@ type eventSources struct {
 	pods     func() []event          // whose ADD failed since the last call
 }
 
-// eventWriter writes Events about policies of the API that are not in force as written, about the Node for findings of the doctor, and about pods whose
-// ADD failed. Of all nodes' agents one writes the Event about a policy. An Event's name follows from its key, so that two agents that know
-// different nodes write one Event.
+// eventWriter writes Events about policies of the API that are not in force as written, about the Node for findings of
+// the doctor, and about pods whose ADD failed. Of all nodes' agents one writes the Event about a policy. An Event's
+// name follows from its key, so that two agents that know different nodes write one Event.
 type eventWriter struct {
 	eventSources
 	core    rest.Interface
@@ -122,7 +122,8 @@ func (f *failedPods) take() (pods []event) {
 	return pods
 }
 
-// round writes the Events that are missing. Pods whose Events do not fit into the budget get one when the runtime tries again.
+// round writes the Events that are missing. Pods whose Events do not fit into the budget get one when the runtime tries
+// again.
 func (e *eventWriter) round(ctx context.Context) (failed error) {
 	ctx, cancel := context.WithTimeout(ctx, eventTimeout)
 	defer cancel()
@@ -167,7 +168,8 @@ func (e *eventWriter) missing() (all []event) {
 	return all
 }
 
-// writes reports whether this node's agent is the one for the policy: of all node names, its own gives the highest hash with the UID.
+// writes reports whether this node's agent is the one for the policy: of all node names, its own gives the highest hash
+// with the UID.
 func (e *eventWriter) writes(f policy.Fault, others []string) bool {
 	hash := func(node string) string {
 		sum := sha256.Sum256([]byte(f.UID + "/" + node))

@@ -83,8 +83,8 @@ func sixtyFaults() (faults []policy.Fault) {
 	return faults
 }
 
-// TestPolicyEvents: an Event names the policy and the field. Each fault costs one request, which is made again after a failure, and when the API server has
-// deleted the Event.
+// TestPolicyEvents: an Event names the policy and the field. Each fault costs one request, which is made again after a
+// failure, and when the API server has deleted the Event.
 func TestPolicyEvents(t *testing.T) {
 	server, newEvents, events := eventServer(t)
 	faults := []policy.Fault{unknownField}
@@ -150,7 +150,8 @@ func TestPolicyEventsCluster(t *testing.T) {
 	}
 }
 
-// TestPolicyEventsOfOneAgent: of agents that know each other one writes the Events about a policy, and each has its share of the policies.
+// TestPolicyEventsOfOneAgent: of agents that know each other one writes the Events about a policy, and each has its
+// share of the policies.
 func TestPolicyEventsOfOneAgent(t *testing.T) {
 	server, newEvents, _ := eventServer(t)
 	faults := sixtyFaults()
@@ -173,7 +174,8 @@ func TestPolicyEventsOfOneAgent(t *testing.T) {
 	}
 }
 
-// TestPodAndNodeEvents: one Event for a pod and the phase in which its ADD failed, and one for the Node and a kind of findings.
+// TestPodAndNodeEvents: one Event for a pod and the phase in which its ADD failed, and one for the Node and a kind of
+// findings.
 func TestPodAndNodeEvents(t *testing.T) {
 	_, newEvents, events := eventServer(t)
 	e := newEvents("a", nil, &[]policy.Fault{})

@@ -14,15 +14,16 @@ import (
 	"porin.dev/porin/internal/fault"
 )
 
-// updateTimeout bounds the change of one endpoint. A change that failed is made again after firstRetry, which doubles up to lastRetry.
+// updateTimeout bounds the change of one endpoint. A change that failed is made again after firstRetry, which doubles
+// up to lastRetry.
 const (
 	updateTimeout = 30 * time.Second
 	firstRetry    = time.Second
 	lastRetry     = time.Minute
 )
 
-// follower changes endpoints as their pods and namespaces change. It works on the last state: of many changes at once it may skip some,
-// never the last one.
+// follower changes endpoints as their pods and namespaces change. It works on the last state: of many changes at once
+// it may skip some, never the last one.
 type follower struct {
 	pods    *Pods
 	lookup  endpointmanager.Lookup

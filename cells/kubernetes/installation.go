@@ -22,7 +22,8 @@ import (
 	"porin.dev/porin/internal/task"
 )
 
-// NotReadyTaint may be set by an administrator on new Nodes, so that no pod is scheduled to them before the agent is ready. The agent removes it.
+// NotReadyTaint may be set by an administrator on new Nodes, so that no pod is scheduled to them before the agent is
+// ready. The agent removes it.
 const NotReadyTaint = "porin.dev/agent-not-ready"
 
 // uninstallTimeout bounds the request at the agent's end.
@@ -31,7 +32,8 @@ const uninstallTimeout = 2 * time.Second
 // warnAfter is how long [Installation.WaitKnown] waits before it logs what is missing.
 const warnAfter = 5 * time.Second
 
-// Installation is the agent as a part of the cluster. It tells when the agent knows enough of the API for an ADD, marks the Node as ready, and finds an uninstall.
+// Installation is the agent as a part of the cluster. It tells when the agent knows enough of the API for an ADD, marks
+// the Node as ready, and finds an uninstall.
 type Installation struct {
 	watches      *watches
 	node         *OwnNode
@@ -58,8 +60,8 @@ func newInstallation(cfg Config, client *Client, watches *watches, node *OwnNode
 	return i, nil
 }
 
-// WaitKnown returns when an ADD finds all that it needs of the API: the node's pods, namespaces, policies, and in mode pod-cidr its podCIDRs. It
-// logs once what is missing after [warnAfter].
+// WaitKnown returns when an ADD finds all that it needs of the API: the node's pods, namespaces, policies, and in mode
+// pod-cidr its podCIDRs. It logs once what is missing after [warnAfter].
 func (i *Installation) WaitKnown(ctx context.Context) error {
 	late := time.NewTimer(warnAfter)
 	defer late.Stop()
@@ -78,7 +80,8 @@ func (i *Installation) WaitKnown(ctx context.Context) error {
 	}
 }
 
-// missing is what an ADD needs of the API and does not have yet, and a channel that is closed when that may have changed.
+// missing is what an ADD needs of the API and does not have yet, and a channel that is closed when that may have
+// changed.
 func (i *Installation) missing() (what string, changed <-chan struct{}) {
 	for _, known := range []struct {
 		what string
@@ -135,8 +138,8 @@ func (i *Installation) daemonSet(ctx context.Context) (*metav1.PartialObjectMeta
 		SetHeader("Accept", metadataAlone).Do(ctx).Into(set)
 }
 
-// Uninstalled reports whether the agent's DaemonSet is gone or being deleted, or its account lost the right to read it, which it had before. It
-// makes one request. Without an answer Porin stays installed.
+// Uninstalled reports whether the agent's DaemonSet is gone or being deleted, or its account lost the right to read it,
+// which it had before. It makes one request. Without an answer Porin stays installed.
 func (i *Installation) Uninstalled(ctx context.Context) bool {
 	if !i.seen.Load() {
 		return false
@@ -154,7 +157,8 @@ func hasTaint(n *corev1.Node) bool {
 	return slices.ContainsFunc(n.Spec.Taints, func(t corev1.Taint) bool { return t.Key == NotReadyTaint })
 }
 
-// hasNetwork reports whether the condition NetworkUnavailable is False. Some cloud providers set it to True on new Nodes.
+// hasNetwork reports whether the condition NetworkUnavailable is False. Some cloud providers set it to True on new
+// Nodes.
 func hasNetwork(n *corev1.Node) bool {
 	return slices.ContainsFunc(n.Status.Conditions, func(c corev1.NodeCondition) bool {
 		return c.Type == corev1.NodeNetworkUnavailable && c.Status == corev1.ConditionFalse

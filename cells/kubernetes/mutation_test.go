@@ -273,8 +273,8 @@ func (a *mutatedAgent) knows(ctx context.Context, digit int) error {
 
 const mutationSeed = 28
 
-// TestMutatedObjects sends mutants of each kind through the watches, some of them in lists, to the cell as the agent has it.
-// The agent knows the valid objects that follow, and a policy with one fault opens nothing.
+// TestMutatedObjects sends mutants of each kind through the watches, some of them in lists, to the cell as the agent
+// has it. The agent knows the valid objects that follow, and a policy with one fault opens nothing.
 func TestMutatedObjects(t *testing.T) {
 	rounds, batch := 250, 125
 	if testutil.Full() {
@@ -358,8 +358,8 @@ func (m mutator) send(t *testing.T, server *kubernetestest.Server, k mutated) (m
 	return nil, 0
 }
 
-// checkPolicy reads a mutant of a policy as it comes from the API server, and as the agent keeps it on the disk. A single
-// mutation that is a fault does not open what the valid policy denies.
+// checkPolicy reads a mutant of a policy as it comes from the API server, and as the agent keeps it on the disk. A
+// single mutation that is a fault does not open what the valid policy denies.
 func checkPolicy(t *testing.T, mutant map[string]any, mutations int) {
 	t.Helper()
 	data, err := json.Marshal(mutant)

@@ -8,8 +8,8 @@ import (
 	"strings"
 )
 
-// bytesSource is a rand.Source that takes its numbers from bytes, so that a fuzzer chooses the mutations. After the bytes all
-// numbers are equal.
+// bytesSource is a rand.Source that takes its numbers from bytes, so that a fuzzer chooses the mutations. After the
+// bytes all numbers are equal.
 type bytesSource struct{ data []byte }
 
 // Uint64 has two of the bytes. The other bits are set, because rand.Rand rejects some numbers and would ask for ever.
@@ -54,7 +54,8 @@ type slot struct {
 	remove func()
 }
 
-// slotsIn returns all places in the tree, always in the same order. It leaves out the name of the object and of its kind.
+// slotsIn returns all places in the tree, always in the same order. It leaves out the name of the object and of its
+// kind.
 func slotsIn(found []slot, at string, value any, set func(any), remove func()) []slot {
 	switch at {
 	case ".apiVersion", ".kind", ".metadata.name", ".metadata.namespace", ".metadata.uid":

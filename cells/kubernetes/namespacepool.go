@@ -17,7 +17,8 @@ type namespacePools struct{ *Pods }
 
 var _ ipam.PoolSource = namespacePools{}
 
-// PoolFor implements [ipam.PoolSource]. While the API server is away and the namespace is not known, it is the pool of the pod's earlier attachment.
+// PoolFor implements [ipam.PoolSource]. While the API server is away and the namespace is not known, it is the pool of
+// the pod's earlier attachment.
 func (p namespacePools) PoolFor(spec endpoint.Spec) (pool, otherwise string) {
 	otherwise = fmt.Sprintf("correct the annotation %s of namespace %s", poolAnnotation, spec.Pod.Namespace)
 	if namespace, ok := p.namespace(spec.Pod.Namespace); ok {

@@ -47,7 +47,8 @@ func (n *Namespaces) start(context.Context) error {
 	return nil
 }
 
-// Labels returns the labels of each namespace, nil before they are known, and a channel that is closed when there are others.
+// Labels returns the labels of each namespace, nil before they are known, and a channel that is closed when there are
+// others.
 func (n *Namespaces) Labels() (labels map[string]map[string]string, changed <-chan struct{}) {
 	all, changed := n.all.Get()
 	if all == nil {

@@ -44,8 +44,8 @@ type Node struct {
 	saved bool
 }
 
-// savedTime is how long an agent waits after its start for the API server before a saved state counts. Meanwhile the Node may have lost
-// its podCIDRs to another Node.
+// savedTime is how long an agent waits after its start for the API server before a saved state counts. Meanwhile the
+// Node may have lost its podCIDRs to another Node.
 const savedTime = 2 * time.Second
 
 // podCIDRsRemedy is what to do about a Node without podCIDRs.
@@ -73,8 +73,8 @@ func slimNode(n *corev1.Node) Node {
 	return slim
 }
 
-// OwnNode follows the Node object that the agent runs on. It keeps its last state on the disk, for a start without the API server.
-// Its methods may be called concurrently.
+// OwnNode follows the Node object that the agent runs on. It keeps its last state on the disk, for a start without the
+// API server. Its methods may be called concurrently.
 type OwnNode struct {
 	name, path string // path of the file; "" keeps nothing
 	core       rest.Interface

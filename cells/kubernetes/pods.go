@@ -128,8 +128,9 @@ func newPods(namespaces *Namespaces, policies <-chan struct{}, read func(ctx con
 	}
 }
 
-// Metadata is what policies know of a pod that is being attached. It waits for the watch to tell of the pod, reads it once from the API
-// server if the watch does not, and then fails with [fault.Unavailable]: labels are never guessed. It also waits for the policies after a start.
+// Metadata is what policies know of a pod that is being attached. It waits for the watch to tell of the pod, reads it
+// once from the API server if the watch does not, and then fails with [fault.Unavailable]: labels are never guessed. It
+// also waits for the policies after a start.
 func (p *Pods) Metadata(ctx context.Context, pod endpoint.Pod) (endpoint.Metadata, error) {
 	key := watch.Key{Namespace: pod.Namespace, Name: pod.Name}
 	late := time.NewTimer(podWait)
@@ -169,7 +170,8 @@ func (p *Pods) Metadata(ctx context.Context, pod endpoint.Pod) (endpoint.Metadat
 	}
 }
 
-// hurryUnless ends the watches' pauses unless the pod's metadata and the policies are known: the API server may be back.
+// hurryUnless ends the watches' pauses unless the pod's metadata and the policies are known: the API server may be
+// back.
 func (p *Pods) hurryUnless(key watch.Key, uid types.UID) {
 	if _, _, ok := p.known(key, uid); ok {
 		select {
@@ -231,7 +233,8 @@ func (p *Pods) running() (keys []watch.Key) {
 	return keys
 }
 
-// Waiting returns the pods without an endpoint that have waited for longer than d for their containers, sorted, as namespace/name.
+// Waiting returns the pods without an endpoint that have waited for longer than d for their containers, sorted, as
+// namespace/name.
 func (p *Pods) Waiting(d time.Duration) (pods []string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -261,7 +261,8 @@ func TestFollowerOtherUID(t *testing.T) {
 	})
 }
 
-// TestNamespacePool: the pool is the namespace's, and the one of the earlier attachment while the namespace is not known.
+// TestNamespacePool: the pool is the namespace's, and the one of the earlier attachment while the namespace is not
+// known.
 func TestNamespacePool(t *testing.T) {
 	read, _ := asked(nil, errors.New("not asked for"))
 	pods := newPods(&Namespaces{}, known, read)

@@ -100,8 +100,8 @@ func (p *policyWatch) follow(ctx context.Context, k policyKind) {
 	})
 }
 
-// whilePresent calls present whenever the API server has the kind, and absent whenever it does not, until ctx ends. The context of present ends
-// with the kind.
+// whilePresent calls present whenever the API server has the kind, and absent whenever it does not, until ctx ends. The
+// context of present ends with the kind.
 func (p *policyWatch) whilePresent(ctx context.Context, k policyKind, absent func(), present func(context.Context)) {
 	if k.crd {
 		select {
@@ -129,7 +129,8 @@ func (p *policyWatch) whilePresent(ctx context.Context, k policyKind, absent fun
 	}
 }
 
-// lookup reports whether the API server has the kind, and its loop, if there is one. changed is closed when either changes.
+// lookup reports whether the API server has the kind, and its loop, if there is one. changed is closed when either
+// changes.
 func (p *policyWatch) lookup(k policyKind) (there bool, loop *watch.Loop[[]byte], changed <-chan struct{}) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -314,7 +315,8 @@ func (h policyHandler) check(err error) {
 	}
 }
 
-// slimPolicy is the document of a policy as a manifest has it: without status, and with Porin's annotations alone. Items of a list have no kind.
+// slimPolicy is the document of a policy as a manifest has it: without status, and with Porin's annotations alone.
+// Items of a list have no kind.
 func slimPolicy(k policyKind, object []byte) []byte {
 	var fields map[string]json.RawMessage
 	if err := json.Unmarshal(object, &fields); err != nil {

@@ -119,7 +119,8 @@ func startPolicyWatch(t *testing.T, fill func(*kubernetestest.Server)) (*kuberne
 	return server, p, got
 }
 
-// TestPolicyWatch: NetworkPolicies are watched from the start, and policies of a CRD while that is there, whenever it comes.
+// TestPolicyWatch: NetworkPolicies are watched from the start, and policies of a CRD while that is there, whenever it
+// comes.
 func TestPolicyWatch(t *testing.T) {
 	kinds := policyKinds()
 	network, cilium, clusterwide := kinds[0], kinds[4], kinds[5]

@@ -22,8 +22,8 @@ import (
 
 var _ endpoint.Step = (*link.Step)(nil)
 
-// setup lists the configuration of the namespace: interfaces, addresses, routes, permanent neighbours and rules. Objects that
-// the kernel makes by itself are left out.
+// setup lists the configuration of the namespace: interfaces, addresses, routes, permanent neighbours and rules.
+// Objects that the kernel makes by itself are left out.
 func setup(t testing.TB, ns *testutil.Namespace) (lines []string) {
 	t.Helper()
 	names := map[int]string{}
@@ -178,8 +178,8 @@ func TestAttachNameTaken(t *testing.T) {
 	wantLinks(t, n.Namespace)
 }
 
-// The requested name is taken by a foreign interface, while the pair of an earlier attempt for the attachment is on the node:
-// the container's end was renamed.
+// The requested name is taken by a foreign interface, while the pair of an earlier attempt for the attachment is on the
+// node: the container's end was renamed.
 func TestAttachNameTakenAfterEarlierAttempt(t *testing.T) {
 	n, c, other := newNode(t), newContainer(t), testutil.NetNS(t)
 	earlier := n.attach(t, c, endpointOf("eth0", 1))

@@ -10,8 +10,8 @@ import (
 	"porin.dev/porin/cells/endpoint"
 )
 
-// pace is about the time that the exec of a CNI plugin takes. It keeps a measurement from paying for what the last one left to
-// the kernel.
+// pace is about the time that the exec of a CNI plugin takes. It keeps a measurement from paying for what the last one
+// left to the kernel.
 const pace = 3 * time.Millisecond
 
 // pairs makes n links with their other ends in one container.

@@ -8,8 +8,8 @@ import (
 	"porin.dev/porin/internal/cell"
 )
 
-// Module is the link cell. It needs an [MTU], which may be nil, and provides the [Step], for the ordered steps, and what it does for others:
-// [Inspector] and [Remover].
+// Module is the link cell. It needs an [MTU], which may be nil, and provides the [Step], for the ordered steps, and
+// what it does for others: [Inspector] and [Remover].
 func Module() fx.Option {
 	return cell.Module("link",
 		fx.Provide(

@@ -74,9 +74,9 @@ func configure(ep endpoint.Endpoint, namespace *endpoint.Namespace) error {
 	return nil
 }
 
-// setAddress gives the interface its address: usable at once, as no other host is on the link to detect a duplicate, and
-// without a route to a network of its own. Where IPv6 is turned off for the interface it is turned on: the agent gave it an
-// IPv6 address.
+// setAddress gives the interface its address: usable at once, as no other host is on the link to detect a duplicate,
+// and without a route to a network of its own. Where IPv6 is turned off for the interface it is turned on: the agent
+// gave it an IPv6 address.
 func setAddress(end netlink.Link, f family, name string, namespace *endpoint.Namespace) error {
 	container := namespace.Netlink()
 	addr := &netlink.Addr{IPNet: nl.HostNet(f.address), Flags: unix.IFA_F_NODAD | unix.IFA_F_NOPREFIXROUTE}
@@ -102,12 +102,12 @@ func setAddress(end netlink.Link, f family, name string, namespace *endpoint.Nam
 	})
 }
 
-// secondaryMetric is the highest metric of a default route that is made without one (IPv4: 0, IPv6: 1024). A later interface has
-// this and its index.
+// secondaryMetric is the highest metric of a default route that is made without one (IPv4: 0, IPv6: 1024). A later
+// interface has this and its index.
 const secondaryMetric = 1024
 
-// setRoutes leads all destinations to the gateway. The first interface of a container keeps the default route of a family; a
-// later one gets a less preferred one, and rules that send its answers through it.
+// setRoutes leads all destinations to the gateway. The first interface of a container keeps the default route of a
+// family; a later one gets a less preferred one, and rules that send its answers through it.
 func setRoutes(container *netlink.Handle, f family, index int) error {
 	err := container.RouteAdd(route(f, f.all, index, 0))
 	if errors.Is(err, unix.EEXIST) {

@@ -32,8 +32,8 @@ const (
 //	Remove: down, into the delete group -> wakeup -> an idle worker: delete the group      (blocks 12-30 ms)
 //	   `------ returns at the notification -------------'                                (after 0.5-2 ms)
 //
-// One worker's call takes the whole group as it is when the call begins. So links that come while every worker is in the kernel
-// wait for the next call together, and a lone one never waits for the call of another.
+// One worker's call takes the whole group as it is when the call begins. So links that come while every worker is in
+// the kernel wait for the next call together, and a lone one never waits for the call of another.
 type deleter struct {
 	log     *slog.Logger
 	conn    *rtnl.Conn // for what does not block

@@ -123,7 +123,8 @@ func TestRestore(t *testing.T) {
 	}
 }
 
-// An agent that dies while it deletes leaves the host end in the delete group, with which it would go at the next deletion.
+// An agent that dies while it deletes leaves the host end in the delete group, with which it would go at the next
+// deletion.
 func TestRestoreLinkBeingDeleted(t *testing.T) {
 	n, c := newNode(t), newContainer(t)
 	ep, other := n.attach(t, c, endpointOf("eth0", 1)), n.attach(t, c, endpointOf("eth1", 2))

@@ -59,8 +59,8 @@ func AttachmentOf(hostEnd netlink.Link) endpoint.Attachment {
 	return a
 }
 
-// findHostEnd returns the attachment's own host end: by its index, or by name when none is on record. It wraps [ErrNoLink] or
-// [ErrForeign].
+// findHostEnd returns the attachment's own host end: by its index, or by name when none is on record. It wraps
+// [ErrNoLink] or [ErrForeign].
 func findHostEnd(handle *netlink.Handle, ep endpoint.Endpoint) (l netlink.Link, err error) {
 	name := ep.Spec.Attachment.HostEnd()
 	if ep.Host.Index != 0 {
@@ -80,7 +80,8 @@ func findHostEnd(handle *netlink.Handle, ep endpoint.Endpoint) (l netlink.Link, 
 	return l, nil
 }
 
-// findRenamed finds the attachment's host end by its alias, after another program has renamed it. It returns nil if there is none.
+// findRenamed finds the attachment's host end by its alias, after another program has renamed it. It returns nil if
+// there is none.
 func findRenamed(handle *netlink.Handle, ep endpoint.Endpoint) (netlink.Link, error) {
 	if ep.Host.Index != 0 {
 		l, err := handle.LinkByIndex(ep.Host.Index)
@@ -113,8 +114,9 @@ func isNotFound(err error) bool {
 	return notFound
 }
 
-// aliasOf is the text on a host end: "containerID:ifname began=NANOSECONDS". A DEL without an agent reads in it when the ADD
-// began (CLOCK_BOOTTIME), and leaves the link of a later ADD alone. It leaves out an ID that is too long for an alias.
+// aliasOf is the text on a host end: "containerID:ifname began=NANOSECONDS". A DEL without an agent reads in it when
+// the ADD began (CLOCK_BOOTTIME), and leaves the link of a later ADD alone. It leaves out an ID that is too long for an
+// alias.
 func aliasOf(ep endpoint.Endpoint) string {
 	const maxAlias = 255 // IFALIASZ less the zero at its end
 	began := "began=" + strconv.FormatInt(ep.Spec.Began.Nanoseconds(), 10)

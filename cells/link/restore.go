@@ -12,8 +12,8 @@ import (
 	"porin.dev/porin/cells/endpoint"
 )
 
-// Restore fails when the host end is gone. Objects in the container belong to it: they are not looked at. A host end that an
-// agent was about to delete when it died goes back to the group of host ends that stay.
+// Restore fails when the host end is gone. Objects in the container belong to it: they are not looked at. A host end
+// that an agent was about to delete when it died goes back to the group of host ends that stay.
 func (s *Step) Restore(_ context.Context, ep endpoint.Endpoint) (replaced []string, err error) {
 	node, err := s.handle()
 	if err != nil {

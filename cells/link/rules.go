@@ -12,9 +12,9 @@ import (
 )
 
 // A container with several interfaces answers through the interface of the request. Each interface but the first has a
-// routing table of its own, and a rule that leads packets with its address as the source there. The kernel removes the routes
-// with the interface. It leaves the rule, which then leads to an empty table and so to the next rule; the next later interface
-// with an address of the family removes it, because the agent does not enter the namespace for a DEL.
+// routing table of its own, and a rule that leads packets with its address as the source there. The kernel removes the
+// routes with the interface. It leaves the rule, which then leads to an empty table and so to the next rule; the next
+// later interface with an address of the family removes it, because the agent does not enter the namespace for a DEL.
 const (
 	// sourceTable plus the interface's index in the container is the number of its table.
 	sourceTable = 80_000

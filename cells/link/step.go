@@ -14,8 +14,8 @@ import (
 	"porin.dev/porin/internal/nl"
 )
 
-// Remover deletes an interface of the node. It returns when the kernel says that it is gone, or when ctx ends: it will go
-// then, too. One that is not there is a success.
+// Remover deletes an interface of the node. It returns when the kernel says that it is gone, or when ctx ends: it will
+// go then, too. One that is not there is a success.
 type Remover interface {
 	Remove(ctx context.Context, index int) error
 }
@@ -126,7 +126,8 @@ func (s *Step) Renew(_ context.Context, ep endpoint.Endpoint) error {
 	return node.LinkSetAlias(nl.LinkAt(ep.Host.Index), aliasOf(ep))
 }
 
-// Detach deletes the pair. The container's namespace is not entered: it may be gone, and its end goes with the host end.
+// Detach deletes the pair. The container's namespace is not entered: it may be gone, and its end goes with the host
+// end.
 func (s *Step) Detach(ctx context.Context, ep endpoint.Endpoint, _ endpoint.DeleteConfig) error {
 	node, err := s.handle()
 	if err != nil {

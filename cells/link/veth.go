@@ -14,9 +14,9 @@ import (
 	"porin.dev/porin/cells/endpoint"
 )
 
-// createPair makes the veth pair, both ends down, with the peer in the container's namespace. The interfaces of an earlier attempt for the
-// same attachment are replaced: its host end, and the peer with it. Any other interface of the requested name in the
-// container is [ErrNameTaken] (CNI specification 1.1.0, section 2, ADD).
+// createPair makes the veth pair, both ends down, with the peer in the container's namespace. The interfaces of an
+// earlier attempt for the same attachment are replaced: its host end, and the peer with it. Any other interface of the
+// requested name in the container is [ErrNameTaken] (CNI specification 1.1.0, section 2, ADD).
 func (s *Step) createPair(ctx context.Context, node *netlink.Handle, ep endpoint.Endpoint, namespace *endpoint.Namespace) (endpoint.Endpoint, error) {
 	a := ep.Spec.Attachment
 	hostText, containerText := v1.InterfaceMACs(a.ContainerID, a.IfName)
@@ -24,8 +24,8 @@ func (s *Step) createPair(ctx context.Context, node *netlink.Handle, ep endpoint
 	containerMAC, containerHW := macOf(containerText)
 	attrs := netlink.NewLinkAttrs()
 	attrs.Name, attrs.HardwareAddr, attrs.MTU = a.HostEnd(), hostHW, cmp.Or(ep.Spec.MTU, s.mtu())
-	// One queue each way. The kernel's default is one for each possible CPU, with objects in sysfs for each: on 2 CPUs 0.1 ms
-	// of 0.4. A veth takes no lock to transmit, and receives without its queues unless it has XDP or GRO.
+	// One queue each way. The kernel's default is one for each possible CPU, with objects in sysfs for each: on 2 CPUs 0.1
+	// ms of 0.4. A veth takes no lock to transmit, and receives without its queues unless it has XDP or GRO.
 	attrs.NumTxQueues, attrs.NumRxQueues = 1, 1
 	pair := &netlink.Veth{
 		LinkAttrs: attrs, PeerName: a.IfName, PeerHardwareAddr: containerHW, PeerNamespace: netlink.NsFd(namespace.FD()), PeerTxQLen: -1,
@@ -65,9 +65,9 @@ func (s *Step) createPair(ctx context.Context, node *netlink.Handle, ep endpoint
 // carrierRetry is how often a link without a carrier is checked.
 const carrierRetry = time.Millisecond
 
-// WaitForCarrier returns when the interface passes packets. The kernel drops packets for a while after both ends of a pair are
-// up, until its link-watch work has run for each of them. Since Linux 6.8 a request for the link runs that work before it is
-// answered (rtnl_getlink); earlier kernels do it in their own time, mostly within a millisecond.
+// WaitForCarrier returns when the interface passes packets. The kernel drops packets for a while after both ends of a
+// pair are up, until its link-watch work has run for each of them. Since Linux 6.8 a request for the link runs that
+// work before it is answered (rtnl_getlink); earlier kernels do it in their own time, mostly within a millisecond.
 func WaitForCarrier(ctx context.Context, handle *netlink.Handle, index int) error {
 	for {
 		l, err := handle.LinkByIndex(index)

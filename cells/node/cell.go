@@ -15,8 +15,8 @@ import (
 	"porin.dev/porin/internal/task"
 )
 
-// Module is the node cell. It needs [Blocks], [Health], an [AddressSource], a [DirectPath], [Kubernetes], a [cluster.Backend] and a [cache.Cache], which may be its zero value, and
-// provides [*Node].
+// Module is the node cell. It needs [Blocks], [Health], an [AddressSource], a [DirectPath], [Kubernetes], a
+// [cluster.Backend] and a [cache.Cache], which may be its zero value, and provides [*Node].
 func Module(cfg Config) fx.Option {
 	return cell.Module("node",
 		fx.Supply(fx.Private, cfg),

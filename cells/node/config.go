@@ -14,7 +14,8 @@ import (
 // Config says how other nodes reach this one.
 type Config struct {
 	Name string // of this node
-	// Addresses of the node, at most one of each family. A family without one has the address of the default route's interface.
+	// Addresses of the node, at most one of each family. A family without one has the address of the default route's
+	// interface.
 	Addresses []string
 	// Routing is a [cluster.RoutingMode].
 	Routing string

@@ -47,8 +47,8 @@ func (k *netlinkKernel) close() error {
 
 var families = []int{netlink.FAMILY_V4, netlink.FAMILY_V6}
 
-// Addresses implements [Kernel]: the source address of the default route, else the first one of its interface. Without a default
-// route it is the first one of the first interface that is up and no pod's.
+// Addresses implements [Kernel]: the source address of the default route, else the first one of its interface. Without
+// a default route it is the first one of the first interface that is up and no pod's.
 func (k *netlinkKernel) Addresses() (addrs []netip.Addr, err error) {
 	for _, family := range families {
 		addr, err := k.address(family)
@@ -141,8 +141,8 @@ func linksOf(r netlink.Route) (indices []int) {
 	return indices
 }
 
-// mtuOf returns the MTU of the interface that has the address, or of the default route's when it is no link to other nodes: the
-// smallest one if that has several.
+// mtuOf returns the MTU of the interface that has the address, or of the default route's when it is no link to other
+// nodes: the smallest one if that has several.
 func (k *netlinkKernel) mtuOf(addr netip.Addr) (int, error) {
 	all, err := nl.Dump(func() ([]netlink.Addr, error) { return k.handle.AddrList(nil, familyOf(addr)) })
 	if err != nil {
@@ -268,8 +268,8 @@ func (k *netlinkKernel) removeRoute(dst netip.Prefix, to hop) error {
 	return err
 }
 
-// routeTo has the gateway on the interface, whatever routes there are to it. Only an MTU that is locked counts for packets past the stack, and for
-// IPv6 packets that the stack forwards.
+// routeTo has the gateway on the interface, whatever routes there are to it. Only an MTU that is locked counts for
+// packets past the stack, and for IPv6 packets that the stack forwards.
 func routeTo(dst netip.Prefix, to hop) *netlink.Route {
 	return &netlink.Route{
 		LinkIndex: to.link, Dst: nl.IPNet(dst), Gw: to.via.AsSlice(), Protocol: RouteProtocol, Flags: int(netlink.FLAG_ONLINK), Table: unix.RT_TABLE_MAIN,

@@ -124,7 +124,8 @@ func (i internalIPs) Identity() (string, []netip.Addr, <-chan struct{}) { return
 
 func (internalIPs) HasPodCIDR(context.Context, string, netip.Prefix) (bool, error) { return false, nil }
 
-// TestAddressesInternalIP: an InternalIP of the Node goes before the address of the default route, if an interface has it.
+// TestAddressesInternalIP: an InternalIP of the Node goes before the address of the default route, if an interface has
+// it.
 func TestAddressesInternalIP(t *testing.T) {
 	kernel, handle := newKernel(t, device{name: "eth0", addresses: []string{"192.0.2.1/24", "2001:db8::1/64"}}, device{name: "eth1", addresses: []string{"198.51.100.1/24"}})
 	eth0, err := handle.LinkByName("eth0")

@@ -26,7 +26,8 @@ type Node struct {
 	router    *router
 }
 
-// New returns a node of the network namespace of the calling thread, which does nothing before its tasks run. Close ends it.
+// New returns a node of the network namespace of the calling thread, which does nothing before its tasks run. Close
+// ends it.
 func New(cfg Config, from Sources, log *slog.Logger) (*Node, error) {
 	addrs, err := cfg.addresses()
 	if err = errors.Join(err, cfg.Validate()); err != nil {
@@ -56,8 +57,9 @@ func New(cfg Config, from Sources, log *slog.Logger) (*Node, error) {
 	return n, nil
 }
 
-// Start begins to follow the other nodes before everything is restored, for cells that need them then. The tunnel device gets its
-// addresses again, before another owner can ask for them; and if there can be none in mode vxlan, that is an error.
+// Start begins to follow the other nodes before everything is restored, for cells that need them then. The tunnel
+// device gets its addresses again, before another owner can ask for them; and if there can be none in mode vxlan, that
+// is an error.
 func (n *Node) Start() error {
 	_, addrs, err := n.tunnel.Device()
 	if err == nil {

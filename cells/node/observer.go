@@ -95,8 +95,8 @@ func (o *observer) follow(ctx context.Context) error {
 	}
 }
 
-// addresses has one address of each family: of the configuration, else the first InternalIP that an interface has, else the address
-// of the default route.
+// addresses has one address of each family: of the configuration, else the first InternalIP that an interface has, else
+// the address of the default route.
 func (o *observer) addresses() ([]netip.Addr, error) {
 	addrs := slices.Clone(o.fixed)
 	if len(addrs) == 2 {

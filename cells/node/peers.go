@@ -44,8 +44,8 @@ const (
 // StoreTimeout is how long the store has to answer after a start, before what was known of other nodes is used.
 const StoreTimeout = 500 * time.Millisecond
 
-// NewPeers returns what follows the records in the backend, and what self says of this node; a nil backend has no other nodes. The cache,
-// which may be nil, has the records while the store does not answer after a start.
+// NewPeers returns what follows the records in the backend, and what self says of this node; a nil backend has no other
+// nodes. The cache, which may be nil, has the records while the store does not answer after a start.
 func NewPeers(backend *cluster.Backend, c *cache.Cache, objects Kubernetes, self *watchable.Value[Self], log *slog.Logger) *Peers {
 	p := &Peers{backend: backend, cache: c, objects: objects, self: self, log: log, records: newRecords(), conflicts: map[Conflict]time.Time{}}
 	p.task = task.Forever(log, "node-follow-peers", p.run)
@@ -219,7 +219,8 @@ func (p *Peers) origin(ctx context.Context) (cache.Origin, error) {
 	return cache.Origin{Store: position.Store, Cluster: info.ID, Recovery: info.LastRecovery()}, nil
 }
 
-// hasAnswered has what was known count as lost when the store does not have it, and as nothing when it is of another origin.
+// hasAnswered has what was known count as lost when the store does not have it, and as nothing when it is of another
+// origin.
 func (p *Peers) hasAnswered(origin cache.Origin) {
 	if p.storeAway && origin != p.from {
 		p.records.forgetMissing()
@@ -301,8 +302,8 @@ func (p *Peers) readClaims(ctx context.Context, conflicts []Conflict) (changed b
 	return changed
 }
 
-// readNodes returns the node whose Node has the podCIDR; if both or neither have it, none or a third node that has it. When a Node is deleted, another Node gets its podCIDR,
-// while the old record still stands.
+// readNodes returns the node whose Node has the podCIDR; if both or neither have it, none or a third node that has it.
+// When a Node is deleted, another Node gets its podCIDR, while the old record still stands.
 func (p *Peers) readNodes(ctx context.Context, c Conflict) (owner cluster.NodeID, err error) {
 	loser, err := p.objects.HasPodCIDR(ctx, c.Node.Name, c.Block)
 	if err != nil {

@@ -125,8 +125,8 @@ func same(a, b cluster.NodeNetwork) bool {
 		a.TunnelPort == b.TunnelPort && slices.Equal(a.Tunnel, b.Tunnel)
 }
 
-// checkForeign returns an error once when another agent has overwritten what this one has written: a machine with the same name, or
-// the record is of a backup. It is written again after a while.
+// checkForeign returns an error once when another agent has overwritten what this one has written: a machine with the
+// same name, or the record is of a backup. It is written again after a while.
 func (p *publisher) checkForeign(now cluster.NodeNetwork) error {
 	if p.written == nil || p.written.Node != now.Node || now.Agent == p.agent {
 		return nil

@@ -101,7 +101,8 @@ func TestPublish(t *testing.T) {
 	z.published(t)
 }
 
-// TestOwnRecordIsNoPeer: an agent finds the record that the previous one has written, perhaps before it knows who it is.
+// TestOwnRecordIsNoPeer: an agent finds the record that the previous one has written, perhaps before it knows who it
+// is.
 func TestOwnRecordIsNoPeer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := clustertest.NewStrict(1)
@@ -160,7 +161,8 @@ func TestNodeReturns(t *testing.T) {
 	a.knows(t, "two", two.Blocks)
 }
 
-// TestNodeDeletedBeforeStart has an agent start after nodes were deleted that a previous agent knew: it knows what they had, and of the others nothing.
+// TestNodeDeletedBeforeStart has an agent start after nodes were deleted that a previous agent knew: it knows what they
+// had, and of the others nothing.
 func TestNodeDeletedBeforeStart(t *testing.T) {
 	s := clustertest.NewStrict(5)
 	t.Cleanup(s.Close)
@@ -331,7 +333,8 @@ func TestPodCIDRConflict(t *testing.T) {
 	}
 }
 
-// TestPodCIDRConflictAway: the last answer about a podCIDR counts while the API server is away, and a later one replaces it.
+// TestPodCIDRConflictAway: the last answer about a podCIDR counts while the API server is away, and a later one
+// replaces it.
 func TestPodCIDRConflictAway(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := clustertest.NewStrict(1)

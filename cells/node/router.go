@@ -65,8 +65,8 @@ type router struct {
 	published map[netip.Prefix]bool // prefixes that the store has said to be of nodes
 }
 
-// keepTime is how long a route of no record stays after everything is known: a store that was wiped gets the records again from
-// the agents of their nodes.
+// keepTime is how long a route of no record stays after everything is known: a store that was wiped gets the records
+// again from the agents of their nodes.
 const keepTime = 10 * time.Minute
 
 // routesPause is between two rounds at least, and routesInterval at most.
@@ -296,8 +296,8 @@ func (r *router) keepsRoute(view View, dst netip.Prefix, was hop, state Routing)
 	return true
 }
 
-// desired says where packets to each block go. Until a peer has told the port of its tunnel, the routes that its blocks have stay,
-// and none is made.
+// desired says where packets to each block go. Until a peer has told the port of its tunnel, the routes that its blocks
+// have stay, and none is made.
 func (r *router) desired(view View, tunnelIndex int, uplinks map[netip.Addr]int, have map[netip.Prefix]hop) (map[netip.Prefix]hop, Routing, error) {
 	want := map[netip.Prefix]hop{}
 	state := Routing{Reach: map[netip.Prefix]Reach{}, Errors: map[netip.Prefix]error{}}
@@ -329,7 +329,8 @@ func (r *router) desired(view View, tunnelIndex int, uplinks map[netip.Addr]int,
 	return want, state, nil
 }
 
-// nativeHop is the way to a block of the peer without a tunnel; links are the links of the peer's addresses as far as they were asked for.
+// nativeHop is the way to a block of the peer without a tunnel; links are the links of the peer's addresses as far as
+// they were asked for.
 func (r *router) nativeHop(p Peer, block netip.Prefix, links map[netip.Addr]int) (reach Reach, to hop, err error) {
 	if r.mode == cluster.RoutingExternal || p.Routing == cluster.RoutingExternal {
 		return ReachExternal, hop{}, nil

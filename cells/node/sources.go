@@ -24,8 +24,8 @@ type Sources struct {
 
 // Kubernetes has the Node objects of the cluster.
 type Kubernetes interface {
-	// Identity returns the UID and the InternalIPs of this node's object, the zero values before it is known, and a channel that is closed
-	// when they change.
+	// Identity returns the UID and the InternalIPs of this node's object, the zero values before it is known, and a
+	// channel that is closed when they change.
 	Identity() (uid string, internalIPs []netip.Addr, changed <-chan struct{})
 	// HasPodCIDR reports whether there is a Node of that name with that podCIDR. It asks the API server.
 	HasPodCIDR(ctx context.Context, name string, cidr netip.Prefix) (bool, error)
@@ -101,7 +101,8 @@ type Kernel interface {
 	Watch(ctx context.Context) (<-chan struct{}, error)
 }
 
-// AddressSource gives the tunnel device addresses of this node's blocks, so that what others send to them comes by the tunnel.
+// AddressSource gives the tunnel device addresses of this node's blocks, so that what others send to them comes by the
+// tunnel.
 type AddressSource interface {
 	// Keep takes the device's previous addresses. It keeps the addresses that it has already.
 	Keep(addrs []netip.Addr) error

@@ -19,8 +19,8 @@ import (
 	"porin.dev/porin/internal/watchable"
 )
 
-// tunnelAddresses has the addresses of the tunnel device while one is needed. They are on the node's disk before their first use
-// and no longer there before another owner can get them.
+// tunnelAddresses has the addresses of the tunnel device while one is needed. They are on the node's disk before their
+// first use and no longer there before another owner can get them.
 type tunnelAddresses struct {
 	source AddressSource // nil: there are none
 	path   string        // "" keeps none over a boot
@@ -151,7 +151,8 @@ func (t *tunnelAddresses) reconcile(ctx context.Context) error {
 	return nil
 }
 
-// drop gives the addresses back. The device must not have them any more, or lose them soon: they are quarantined before another owner gets them.
+// drop gives the addresses back. The device must not have them any more, or lose them soon: they are quarantined before
+// another owner gets them.
 func (t *tunnelAddresses) drop() error {
 	if t.source == nil {
 		return nil

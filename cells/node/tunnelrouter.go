@@ -23,8 +23,8 @@ func outer(self Self, p Peer) (local, remote netip.Addr) {
 	return netip.Addr{}, netip.Addr{}
 }
 
-// updateTunnel makes the tunnel as the view says, if there is to be one. It returns the index of its device, or 0; the error says
-// what is not as it should be.
+// updateTunnel makes the tunnel as the view says, if there is to be one. It returns the index of its device, or 0; the
+// error says what is not as it should be.
 func (r *router) updateTunnel(view View, uplinks map[netip.Addr]int) (index int, err error) {
 	needed := r.mode == cluster.RoutingVXLAN || slices.ContainsFunc(view.Peers, func(p Peer) bool { return p.Routing == cluster.RoutingVXLAN })
 	if needed {
@@ -75,8 +75,8 @@ func (r *router) setEnd(end TunnelEnd) {
 	}
 }
 
-// endTunnel is for a node that needs no tunnel, and reports whether there is none. What there is stays for [keepTime] after it was
-// needed, or after a start. First the others are told.
+// endTunnel is for a node that needs no tunnel, and reports whether there is none. What there is stays for [keepTime]
+// after it was needed, or after a start. First the others are told.
 func (r *router) endTunnel() (ended bool, err error) {
 	index, _, err := r.tunnel.Device()
 	if err != nil {

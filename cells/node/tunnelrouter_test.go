@@ -57,7 +57,8 @@ func TestTunnelOwners(t *testing.T) {
 	}
 }
 
-// TestTunnelMTU: the device has the MTU of the outer family with the most room, and a route to a node with less its own.
+// TestTunnelMTU: the device has the MTU of the outer family with the most room, and a route to a node with less its
+// own.
 func TestTunnelMTU(t *testing.T) {
 	v4, v6 := netip.MustParseAddr("192.0.2.1"), netip.MustParseAddr("2001:db8::1")
 	self := Self{Addresses: []netip.Addr{v4, v6}}
@@ -157,8 +158,8 @@ func TestTunnelAddsFamily(t *testing.T) {
 	}
 }
 
-// TestTunnelComesAndGoes: a native node has a tunnel while it knows a node that needs one, and for a while afterwards; the others hear
-// of its end before it goes, and then nothing of it is left.
+// TestTunnelComesAndGoes: a native node has a tunnel while it knows a node that needs one, and for a while afterwards;
+// the others hear of its end before it goes, and then nothing of it is left.
 func TestTunnelComesAndGoes(t *testing.T) {
 	x := newTunnelled(t, cluster.RoutingNative)
 	near := peerAt("near", cluster.RoutingNative, addresses("192.0.2.7"), "10.7.0.0/24")
@@ -209,8 +210,8 @@ func TestTunnelComesAndGoes(t *testing.T) {
 	is("again", true, 8472, 1)
 }
 
-// TestTunnelPortNotYetTold: pods of a peer get no route by its own address while it has not told its tunnel's port; a peer that
-// changes its mode keeps its route until then.
+// TestTunnelPortNotYetTold: pods of a peer get no route by its own address while it has not told its tunnel's port; a
+// peer that changes its mode keeps its route until then.
 func TestTunnelPortNotYetTold(t *testing.T) {
 	x := newTunnelled(t, cluster.RoutingVXLAN)
 	must(t, x.node.Netlink(t).RouteAdd(testutil.HostRoute(x.node.Link(t, "eth0").Attrs().Index, netip.MustParseAddr("192.0.2.7"), 0)))
@@ -313,7 +314,8 @@ func (x *tunnelled) routesAfter(t *testing.T, view View) (routes []string) {
 	return routes
 }
 
-// TestTunnelAddresses: they are kept over starts, also when the disk is lost, and given back when the node's blocks are others.
+// TestTunnelAddresses: they are kept over starts, also when the disk is lost, and given back when the node's blocks are
+// others.
 func TestTunnelAddresses(t *testing.T) {
 	dir, log := t.TempDir(), slog.New(slog.NewTextHandler(t.Output(), nil))
 	begin := func(s *source, ofDevice ...netip.Addr) *tunnelAddresses {

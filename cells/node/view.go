@@ -33,15 +33,18 @@ func (t TunnelEnd) equal(other TunnelEnd) bool {
 // View is all that is known of the network of nodes at a time. It is a value: nothing in it changes.
 type View struct {
 	Self Self
-	// Ready says that the store has told of all records since this agent has started, that there is no store, or that AsOf is set.
+	// Ready says that the store has told of all records since this agent has started, that there is no store, or that AsOf
+	// is set.
 	Ready bool
 	// StoreAway says that the store has not answered since this agent has started, although it had some time to.
 	StoreAway bool
-	// AsOf is when the store had told of what is here, while it is away; zero when nothing is known, and when it has answered.
+	// AsOf is when the store had told of what is here, while it is away; zero when nothing is known, and when it has
+	// answered.
 	AsOf      time.Time
 	Peers     []Peer // by name
 	Conflicts []Conflict
-	// Deleted are blocks and addresses of nodes that were deleted, as far as they are known: no record of them will come again.
+	// Deleted are blocks and addresses of nodes that were deleted, as far as they are known: no record of them will come
+	// again.
 	Deleted []netip.Prefix
 	// Own is this node's record in the store; nil when there is none.
 	Own *cluster.NodeNetwork
@@ -49,8 +52,8 @@ type View struct {
 	Removed bool
 }
 
-// Tunnels reports whether packets between pods of this node and the peer are to go by a tunnel: in whichever direction, so that
-// replies come the same way.
+// Tunnels reports whether packets between pods of this node and the peer are to go by a tunnel: in whichever direction,
+// so that replies come the same way.
 func (v View) Tunnels(p Peer) bool {
 	return v.Self.Routing == cluster.RoutingVXLAN || p.Routing == cluster.RoutingVXLAN
 }

@@ -10,7 +10,8 @@ import (
 	"porin.dev/porin/cells/policy/model"
 )
 
-// TestAuditInDatapath has what is denied pass while a policy, an endpoint or the node is in audit; Evaluate, explain and the endpoint say what would be denied.
+// TestAuditInDatapath has what is denied pass while a policy, an endpoint or the node is in audit; Evaluate, explain
+// and the endpoint say what would be denied.
 func TestAuditInDatapath(t *testing.T) {
 	web, other := pod(1, "web"), pod(3, "other")
 	inAudit := web

@@ -11,7 +11,8 @@ import (
 	"porin.dev/porin/cells/policy/model"
 )
 
-// BenchmarkAttach is what the step adds to an ADD and a DEL, without the kernel: on a node with 250 pods and 1,000 policies.
+// BenchmarkAttach is what the step adds to an ADD and a DEL, without the kernel: on a node with 250 pods and 1,000
+// policies.
 func BenchmarkAttach(b *testing.B) {
 	q := NewQueue(engine.Config{}, nil, nil, nil, quiet)
 	q.Start(nil)
@@ -47,7 +48,8 @@ func BenchmarkAttach(b *testing.B) {
 	}
 }
 
-// BenchmarkDiff evaluates 10,000 flows by one more policy, with 1,000 policies and 10,000 endpoints, 250 of these local.
+// BenchmarkDiff evaluates 10,000 flows by one more policy, with 1,000 policies and 10,000 endpoints, 250 of these
+// local.
 func BenchmarkDiff(b *testing.B) {
 	q := NewQueue(engine.Config{}, nil, nil, nil, quiet)
 	q.Start(nil)

@@ -17,8 +17,8 @@ import (
 	"porin.dev/porin/internal/task"
 )
 
-// Module is the policy cell. It provides the [Step], for the ordered steps, [*Policies], [*View], [*Names] and a [Learner]. It needs [Connections], [Flows],
-// an [Enforcer], a [Proxy] and a [RemoteSource], which may be nil.
+// Module is the policy cell. It provides the [Step], for the ordered steps, [*Policies], [*View], [*Names] and a
+// [Learner]. It needs [Connections], [Flows], an [Enforcer], a [Proxy] and a [RemoteSource], which may be nil.
 func Module(cfg Config) fx.Option {
 	return cell.Module("policy",
 		fx.Supply(cfg, fx.Private),

@@ -7,7 +7,8 @@ import (
 	"go.uber.org/fx"
 )
 
-// TestModule has the program give an Enforcer: the node's addresses and the policies on the disk are in the first change.
+// TestModule has the program give an Enforcer: the node's addresses and the policies on the disk are in the first
+// change.
 func TestModule(t *testing.T) {
 	dir := t.TempDir()
 	before := servingNode(t, dir)

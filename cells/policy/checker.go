@@ -35,7 +35,8 @@ func (*checker) Kinds() []doctor.Kind {
 	}
 }
 
-// Examine implements doctor.Checker. These maps belong to all endpoints, so there are no findings about one attachment alone.
+// Examine implements doctor.Checker. These maps belong to all endpoints, so there are no findings about one attachment
+// alone.
 func (c *checker) Examine(ctx context.Context, only string) (findings []doctor.Finding, err error) {
 	if only != "" {
 		return nil, nil

@@ -15,7 +15,8 @@ type desiredEndpoint struct {
 	local Local
 }
 
-// update is a set of changes: the new value of each endpoint and policy, nil to remove it. They are in the order of their last mention.
+// update is a set of changes: the new value of each endpoint and policy, nil to remove it. They are in the order of
+// their last mention.
 type update struct {
 	endpoints entries[string, desiredEndpoint]
 	policies  entries[model.PolicyID, model.Policy]

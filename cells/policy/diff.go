@@ -40,15 +40,17 @@ type Diff struct {
 	Changes []FlowChange // the most frequent first
 }
 
-// FlowChange is a flow that proposed policies allow and current policies deny, or the other way round, or that they allow with other layer 7 rules.
+// FlowChange is a flow that proposed policies allow and current policies deny, or the other way round, or that they
+// allow with other layer 7 rules.
 type FlowChange struct {
 	Flow
 	FromEndpoint, ToEndpoint endpoint.Endpoint // of this node, or the zero Endpoint
 	Now, Then                engine.Verdict
 }
 
-// Diff evaluates the recent flows by the current policies, and as if the policies of all documents in data were put and others deleted. It changes nothing. Audit
-// of the node and of pods does not count, audit of policies does. It waits for other calls.
+// Diff evaluates the recent flows by the current policies, and as if the policies of all documents in data were put and
+// others deleted. It changes nothing. Audit of the node and of pods does not count, audit of policies does. It waits
+// for other calls.
 func (p *Policies) Diff(ctx context.Context, endpoints endpointmanager.Lookup, flows Flows, data []byte, remove []model.PolicyID) (d Diff, err error) {
 	if flows == nil {
 		return d, errNoFlows

@@ -9,18 +9,22 @@
 //
 // What it promises:
 //
-//   - The creation of an endpoint is answered when its policy is in the datapath, so its first packet is subject to it. So is a change of
-//     labels, and so is a change of policies.
-//   - A change that cannot be written is tried again, with pauses that grow; until then the earlier policies are in force, and status, health, metrics and the endpoint
-//     say so. Policies that would not fit are refused (a file's), or denied by a substitute (the Kubernetes API's).
-//   - After a start nothing is written before all endpoints are restored, and then all at once: the previous agent's entries
-//     stays in force until then. An endpoint that the manager holds keeps its policy, too.
+//   - The creation of an endpoint is answered when its policy is in the datapath, so its first packet is subject to it.
+//     So is a change of labels, and so is a change of policies.
+//   - A change that cannot be written is tried again, with pauses that grow; until then the earlier policies are in
+//     force, and status, health, metrics and the endpoint say so. Policies that would not fit are refused (a file's),
+//     or denied by a substitute (the Kubernetes API's).
+//   - After a start nothing is written before all endpoints are restored, and then all at once: the previous agent's
+//     entries stays in force until then. An endpoint that the manager holds keeps its policy, too.
 //   - No row sends a connection to the proxy with rules that it does not have: until then the row denies.
-//   - Who has asked for a name gets the answer when its addresses are in the datapath. They outlive the agent: the first write after a start has them.
-//   - What is in audit (a policy, an endpoint, the node) is not in the datapath: Evaluate and explain say what it would decide.
+//   - Who has asked for a name gets the answer when its addresses are in the datapath. They outlive the agent: the
+//     first write after a start has them.
+//   - What is in audit (a policy, an endpoint, the node) is not in the datapath: Evaluate and explain say what it would
+//     decide.
 //   - Whoever compares the kernel with the engine does so when nothing is being written.
 //   - Policies outlive the agent and the boot. An agent that cannot read them does not start.
 //
-// The packages below know no endpoint manager and no fx: model (the words), manifest (Kubernetes' files), engine (verdicts),
-// dnsname (names and patterns of DNS), names (which addresses names have), policymap (writes rows into BPF maps), oracle (slow evaluator for tests).
+// The packages below know no endpoint manager and no fx: model (the words), manifest (Kubernetes' files), engine
+// (verdicts), dnsname (names and patterns of DNS), names (which addresses names have), policymap (writes rows into BPF
+// maps), oracle (slow evaluator for tests).
 package policy

@@ -13,21 +13,24 @@ var ErrNoRoom = fault.New(fault.Exhausted, "the policies do not fit into the dat
 
 // Enforcer writes into the kernel what the engine says, and reads it back.
 type Enforcer interface {
-	// Apply writes what has changed since the last call that succeeded; nil stands for everything, as at first, and after an error. Until the first call what
-	// previous agents wrote stays in force. locals has the local endpoints that the engine knows; Apply keeps neither. After an error the kernel may have any part
-	// of the change; it is [ErrNoRoom] when there is no room. It is called from one goroutine at a time, and the engine does not change during a call.
+	// Apply writes what has changed since the last call that succeeded; nil stands for everything, as at first, and after
+	// an error. Until the first call what previous agents wrote stays in force. locals has the local endpoints that the
+	// engine knows; Apply keeps neither. After an error the kernel may have any part of the change; it is [ErrNoRoom] when
+	// there is no room. It is called from one goroutine at a time, and the engine does not change during a call.
 	Apply(e *engine.Engine, change *engine.Change, locals map[string]Local) error
-	// Fits returns [ErrNoRoom] when the kernel has no room for what the engine says. It writes nothing, and may be called during an Apply.
+	// Fits returns [ErrNoRoom] when the kernel has no room for what the engine says. It writes nothing, and may be called
+	// during an Apply.
 	Fits(e *engine.Engine, locals map[string]Local) error
-	// Forget removes what the kernel has of an endpoint that a previous agent has told of, and that is gone. It may be called during an Apply, and does nothing for an
-	// endpoint that the last Apply was told of.
+	// Forget removes what the kernel has of an endpoint that a previous agent has told of, and that is gone. It may be
+	// called during an Apply, and does nothing for an endpoint that the last Apply was told of.
 	Forget(id uint16) error
-	// Verdict reads what the kernel decides about a connection, by the policies of one of its ends: [engine.ValueDeny], [engine.ValueAllow], or the number of layer 7
-	// rules.
+	// Verdict reads what the kernel decides about a connection, by the policies of one of its ends: [engine.ValueDeny],
+	// [engine.ValueAllow], or the number of layer 7 rules.
 	Verdict(q Question) (uint32, error)
 	// Layer7 returns the numbers of layer 7 rules that a program may still get from the kernel.
 	Layer7() (map[uint32]bool, error)
-	// Compare returns the differences between the kernel and the last Apply: none when that has failed. Engine and locals are as they were then.
+	// Compare returns the differences between the kernel and the last Apply: none when that has failed. Engine and locals
+	// are as they were then.
 	Compare(e *engine.Engine, locals map[string]Local) ([]Difference, error)
 }
 
@@ -38,7 +41,8 @@ type Difference struct {
 	Detail   string // the actual and the expected value
 }
 
-// Question is about a connection that an endpoint of this node begins (egress), or that another one begins with it (ingress).
+// Question is about a connection that an endpoint of this node begins (egress), or that another one begins with it
+// (ingress).
 type Question struct {
 	Local     Local
 	Direction model.Direction

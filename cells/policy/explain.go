@@ -29,7 +29,8 @@ type Datapath struct {
 	NotAsked        error   // why it was asked about neither
 }
 
-// Explain evaluates a connection between two ends, each an address, a reference to an endpoint of this node, or the NAMESPACE/NAME of a pod of any. It asks the kernel when no change is being written.
+// Explain evaluates a connection between two ends, each an address, a reference to an endpoint of this node, or the
+// NAMESPACE/NAME of a pod of any. It asks the kernel when no change is being written.
 func (p *Policies) Explain(ctx context.Context, endpoints endpointmanager.Lookup, from, to string, protocol model.Protocol, port uint16) (x Explanation, err error) {
 	sources, fromEndpoint, err := p.resolve(endpoints, from)
 	if err != nil {
@@ -58,7 +59,8 @@ func (p *Policies) Explain(ctx context.Context, endpoints endpointmanager.Lookup
 	return x, nil
 }
 
-// explainHeldLocked decides about endpoints that the engine does not know, as their labels are not known, by the kernel's entries of them alone.
+// explainHeldLocked decides about endpoints that the engine does not know, as their labels are not known, by the
+// kernel's entries of them alone.
 func (v *View) explainHeldLocked(x *Explanation, protocol model.Protocol, port uint16) {
 	x.FromUnknown, x.ToUnknown = isUnknown(x.FromEndpoint, x.From), isUnknown(x.ToEndpoint, x.To)
 	if x.FromUnknown {
@@ -93,7 +95,8 @@ func (p *Policies) namesAt(addr netip.Addr) []string {
 	return p.queue.names.namesOf(addr, p.view.engine.DomainsAt(addr))
 }
 
-// resolve returns the addresses that a text stands for, IPv4 first, and their endpoint of this node. An address need not be an endpoint's.
+// resolve returns the addresses that a text stands for, IPv4 first, and their endpoint of this node. An address need
+// not be an endpoint's.
 func (p *Policies) resolve(endpoints endpointmanager.Lookup, text string) ([]netip.Addr, endpoint.Endpoint, error) {
 	ref, err := endpoint.ParseRef(text)
 	if err != nil {

@@ -47,7 +47,8 @@ func (d *desired) renew() {
 	d.engine.Apply(all)
 }
 
-// substitute tells the engine something else than the policy: its earlier version, or if that is not known, or does not fit either, what denies most.
+// substitute tells the engine something else than the policy: its earlier version, or if that is not known, or does not
+// fit either, what denies most.
 func (d *desired) substitute(id model.PolicyID, why error) {
 	_, again := d.givenUp[id]
 	if was := d.unwritten[id]; was != nil && !again {
@@ -57,7 +58,8 @@ func (d *desired) substitute(id model.PolicyID, why error) {
 	}
 }
 
-// giveUp chooses a substitute for the largest of the policies that were set since the last write, and reports whether there is one. The engine is to be told.
+// giveUp chooses a substitute for the largest of the policies that were set since the last write, and reports whether
+// there is one. The engine is to be told.
 func (d *desired) giveUp(why error) bool {
 	return d.giveUpOne(why, func(id model.PolicyID) bool { _, set := d.unwritten[id]; return set })
 }

@@ -12,7 +12,8 @@ import (
 	"porin.dev/porin/cells/supervisor"
 )
 
-// TestGiveUp starts with policies on the disk that do not fit together: the largest one denies, all others are in force, and it comes back when another one goes.
+// TestGiveUp starts with policies on the disk that do not fit together: the largest one denies, all others are in
+// force, and it comes back when another one goes.
 func TestGiveUp(t *testing.T) {
 	dir := t.TempDir()
 	web, client, other := pod(1, "web"), pod(2, "client"), pod(3, "other")

@@ -67,8 +67,9 @@ func TestPoliciesOverHTTP(t *testing.T) {
 	}
 }
 
-// TestExplainRemotePod explains by the name of a pod of another node, at both ends, and after another pod has its address and labels.
-// TestPutSelectsNoPod: PUT says that a policy selects no pod of this node, until one has the labels.
+// TestExplainRemotePod explains by the name of a pod of another node, at both ends, and after another pod has its
+// address and labels. TestPutSelectsNoPod: PUT says that a policy selects no pod of this node, until one has the
+// labels.
 func TestPutSelectsNoPod(t *testing.T) {
 	n := servingNode(t, "")
 	n.attach(t, pod(1, "other"))

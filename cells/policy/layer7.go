@@ -21,7 +21,8 @@ const (
 	atOnce = 100 * time.Millisecond
 	// prepareTimeout is while rows deny what needs the rules.
 	prepareTimeout = 10 * time.Second
-	// awaitTimeout is while the caller of a change waits. A call of before, which takes no longer than prepareTimeout, may be under way.
+	// awaitTimeout is while the caller of a change waits. A call of before, which takes no longer than prepareTimeout, may
+	// be under way.
 	awaitTimeout = prepareTimeout + 2*time.Second
 	// prepareAtStart is before the first write, for which all endpoints wait.
 	prepareAtStart = 5 * time.Second
@@ -30,7 +31,8 @@ const (
 // errProxySlow is why rules are withheld that the proxy has not answered about in time.
 var errProxySlow = fault.New(fault.Unavailable, "the proxy does not answer")
 
-// layer7 knows which layer 7 rules the proxy has. They are told apart by their pointers, so that rules which get the number of others are others.
+// layer7 knows which layer 7 rules the proxy has. They are told apart by their pointers, so that rules which get the
+// number of others are others.
 //
 //	a change needs rules --> Prepare, at once --> answered:   it is written
 //	                                         '--> not yet:    it is written, and its rows deny until the loop has had the rules prepared
@@ -51,7 +53,8 @@ func newLayer7(proxy Proxy) *layer7 {
 	return &layer7{proxy: proxy, prepared: map[*engine.Layer7]bool{}}
 }
 
-// missing returns the rules that the proxy does not have and can apply. Others are from before the agent's start: policies with such are refused.
+// missing returns the rules that the proxy does not have and can apply. Others are from before the agent's start:
+// policies with such are refused.
 func (x *layer7) missing(rules []*engine.Layer7) []*engine.Layer7 {
 	return slices.DeleteFunc(rules, func(l *engine.Layer7) bool { return x.isPrepared(l) || x.proxy.Supports(l.Rules) != nil })
 }
@@ -111,7 +114,8 @@ func (x *layer7) prepare(ctx context.Context, rules []*engine.Layer7, within tim
 	return err
 }
 
-// sayWhy returns why the time was over, if it was, with what the proxy says about that: such as that it is not connected.
+// sayWhy returns why the time was over, if it was, with what the proxy says about that: such as that it is not
+// connected.
 func sayWhy(cause, err error) error {
 	switch {
 	case cause == nil, errors.Is(err, cause):
@@ -162,7 +166,8 @@ func (q *Queue) prepareAll(ctx context.Context) {
 	}
 }
 
-// withholdLocked has rows deny in the place of rules that the proxy does not have. It returns how many the proxy can apply, and is to have yet.
+// withholdLocked has rows deny in the place of rules that the proxy does not have. It returns how many the proxy can
+// apply, and is to have yet.
 func (q *Queue) withholdLocked() (awaited int) {
 	awaited = len(q.layer7.missing(q.view.engine.Layer7())) // before: the loop may have some prepared meanwhile
 	if q.view.engine.WithholdLayer7(func(l *engine.Layer7) bool { return !q.layer7.isPrepared(l) }) {
@@ -181,7 +186,8 @@ func (q *Queue) withholdLocked() (awaited int) {
 	return awaited
 }
 
-// awaitProxy returns when the proxy has all layer 7 rules that it can apply, or why it does not have them: it has said so, or has not answered in time.
+// awaitProxy returns when the proxy has all layer 7 rules that it can apply, or why it does not have them: it has said
+// so, or has not answered in time.
 func (q *Queue) awaitProxy(ctx context.Context) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, awaitTimeout, errProxySlow)
 	defer cancel()
@@ -206,11 +212,12 @@ func (q *Queue) awaitProxy(ctx context.Context) error {
 	}
 }
 
-// releaseInterval is the time between two searches for rules that no row names any more. They stay with the proxy until then.
+// releaseInterval is the time between two searches for rules that no row names any more. They stay with the proxy until
+// then.
 const releaseInterval = 5 * time.Second
 
-// layer7Round gives the proxy the rules that rows wait for (these rows deny), and releases the rules that no row has any more. Nothing is released meanwhile: a rule that it prepares
-// keeps its number.
+// layer7Round gives the proxy the rules that rows wait for (these rows deny), and releases the rules that no row has
+// any more. Nothing is released meanwhile: a rule that it prepares keeps its number.
 func (q *Queue) layer7Round(ctx context.Context) error {
 	if !q.isOpen() {
 		return nil

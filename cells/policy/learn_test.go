@@ -12,8 +12,9 @@ import (
 	"porin.dev/porin/cells/policy/dnsname"
 )
 
-// TestLearnForEndpointThatIsGone: an answer comes when the pod that has asked is gone already (queries by UDP are not ended with their pod, and take up to 4.5 s).
-// A pod that goes takes with it the names that it alone has asked for: otherwise the address would stay for its TTL, a week at the most.
+// TestLearnForEndpointThatIsGone: an answer comes when the pod that has asked is gone already (queries by UDP are not
+// ended with their pod, and take up to 4.5 s). A pod that goes takes with it the names that it alone has asked for:
+// otherwise the address would stay for its TTL, a week at the most.
 func TestLearnForEndpointThatIsGone(t *testing.T) {
 	n := servingNode(t, "")
 	web, other := pod(1, "web"), pod(2, "other")
@@ -33,8 +34,8 @@ func TestLearnForEndpointThatIsGone(t *testing.T) {
 	}
 }
 
-// TestLearnDoesNotBlock delays one write of the datapath by a second. [Learner.Learn] is called by the one goroutine that reads all answers to queries of all
-// pods, and so must not wait for that: the returned function does.
+// TestLearnDoesNotBlock delays one write of the datapath by a second. [Learner.Learn] is called by the one goroutine
+// that reads all answers to queries of all pods, and so must not wait for that: the returned function does.
 func TestLearnDoesNotBlock(t *testing.T) {
 	n := servingNode(t, "")
 	web := pod(1, "web")
@@ -58,8 +59,8 @@ func TestLearnDoesNotBlock(t *testing.T) {
 	}
 }
 
-// TestLearnBesideFlood has one pod learn as much as a pod may ask at a time, each answer with many new addresses. Another one waits for no longer than one of
-// its answers.
+// TestLearnBesideFlood has one pod learn as much as a pod may ask at a time, each answer with many new addresses.
+// Another one waits for no longer than one of its answers.
 func TestLearnBesideFlood(t *testing.T) {
 	n := servingNode(t, "")
 	hostile, other := pod(1, "hostile"), pod(65, "web")

@@ -23,9 +23,10 @@ import (
 
 // Learner learns the addresses of names. A DNS proxy calls it with each answer.
 type Learner interface {
-	// Learn does not block. When it returns no wait, the rules that match the name decide connections of all endpoints to the addresses, from the first
-	// packet that follows; otherwise they do when wait has returned. wait returns an error soon after its ctx ends. It is an error, too, when there is no room for an
-	// address. The name is a text of package dnsname. It may be called concurrently.
+	// Learn does not block. When it returns no wait, the rules that match the name decide connections of all endpoints to
+	// the addresses, from the first packet that follows; otherwise they do when wait has returned. wait returns an error
+	// soon after its ctx ends. It is an error, too, when there is no room for an address. The name is a text of package
+	// dnsname. It may be called concurrently.
 	Learn(endpoint uint16, name string, addresses []dnsname.Address) (wait func(ctx context.Context) error, err error)
 }
 
@@ -40,12 +41,14 @@ func LearnAndWait(ctx context.Context, l Learner, endpoint uint16, name string, 
 
 // Connections knows the open connections of this node's endpoints. It may be called concurrently.
 type Connections interface {
-	// InUse sets the value of each key to whether the endpoint has an open connection to the address. It reads all connections of the node: 0.3 s for a million.
+	// InUse sets the value of each key to whether the endpoint has an open connection to the address. It reads all
+	// connections of the node: 0.3 s for a million.
 	InUse(addresses map[names.Use]bool) error
 }
 
 const (
-	// maxDomainAddresses bounds the addresses that rules for names select. Each takes a range in the datapath, which has room for four times as many.
+	// maxDomainAddresses bounds the addresses that rules for names select. Each takes a range in the datapath, which has
+	// room for four times as many.
 	maxDomainAddresses = 16384
 	// leastAddresses of names are left to each endpoint, whatever others need.
 	leastAddresses = maxDomainAddresses / 256
@@ -63,7 +66,8 @@ const (
 
 var errNamesFull = fault.New(fault.Exhausted, fmt.Sprintf("the names that policies select have more than %d addresses", maxDomainAddresses))
 
-// Names holds the addresses of the names that policies select peers by: a [Learner]. They outlive the agent. The [Queue] writes them.
+// Names holds the addresses of the names that policies select peers by: a [Learner]. They outlive the agent. The
+// [Queue] writes them.
 type Names struct {
 	log   *slog.Logger
 	known *names.Names
@@ -140,8 +144,8 @@ func (n *Names) isProtected(addr netip.Addr) (protected bool) {
 	return protected
 }
 
-// Learn implements [Learner]. The returned function learns unknown addresses: it waits for changes of policies, and writes for milliseconds if there are many
-// addresses.
+// Learn implements [Learner]. The returned function learns unknown addresses: it waits for changes of policies, and
+// writes for milliseconds if there are many addresses.
 func (n *Names) Learn(endpoint uint16, name string, addresses []dnsname.Address) (wait func(context.Context) error, err error) {
 	if n.known.Refresh(endpoint, name, addresses) && n.hasRoom.Load() {
 		return nil, nil
@@ -149,11 +153,13 @@ func (n *Names) Learn(endpoint uint16, name string, addresses []dnsname.Address)
 	return func(ctx context.Context) error { return n.learn(ctx, endpoint, name, addresses) }, nil
 }
 
-// manyAddresses is from how many addresses on an answer keeps others of its endpoint waiting until it is in the datapath.
+// manyAddresses is from how many addresses on an answer keeps others of its endpoint waiting until it is in the
+// datapath.
 const manyAddresses = 16
 
-// learn returns when the addresses are in the datapath. Answers of one endpoint are learned one after the other, so that one which asks for much delays others by one of its
-// answers at most. An answer with fewer addresses than manyAddresses does not keep the next one waiting.
+// learn returns when the addresses are in the datapath. Answers of one endpoint are learned one after the other, so
+// that one which asks for much delays others by one of its answers at most. An answer with fewer addresses than
+// manyAddresses does not keep the next one waiting.
 func (n *Names) learn(ctx context.Context, endpoint uint16, name string, addresses []dnsname.Address) error {
 	release, err := n.learning.Acquire(ctx, endpoint)
 	if err != nil {
@@ -193,7 +199,8 @@ func (n *Names) checkRoom(name string, addresses []dnsname.Address) error {
 // admit has names be learned for an endpoint.
 func (n *Names) admit(endpoint uint16) { n.known.Admit(endpoint) }
 
-// forget removes the names that a deleted endpoint has asked for. Nothing is learned for its ID until another endpoint has it.
+// forget removes the names that a deleted endpoint has asked for. Nothing is learned for its ID until another endpoint
+// has it.
 func (n *Names) forget(endpoint uint16) {
 	n.known.Forget(endpoint)
 	n.task.Trigger()
@@ -229,7 +236,8 @@ func (n *Names) round(ctx context.Context) error {
 	return err
 }
 
-// load adds the addresses that a previous agent has saved for the endpoints. If the file cannot be read, pods have to ask again.
+// load adds the addresses that a previous agent has saved for the endpoints. If the file cannot be read, pods have to
+// ask again.
 func (n *Names) load(live []endpoint.Endpoint) {
 	n.saving.Lock()
 	defer n.saving.Unlock()
@@ -351,8 +359,8 @@ func (n *Names) drop(rule model.DNSRule, addr netip.Addr) bool {
 	return true
 }
 
-// keepLocked ends the selections of all other rules: the engine has forgotten their addresses. It reports whether there is room now for addresses
-// that had none.
+// keepLocked ends the selections of all other rules: the engine has forgotten their addresses. It reports whether there
+// is room now for addresses that had none.
 func (n *Names) keepLocked(used map[model.DNSRule]struct{}) (room bool) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -425,8 +433,8 @@ func (n *Names) namesOf(addr netip.Addr, rules []model.DNSRule) (found []string)
 // maxNamesOf bounds what is told of an address: a pod may give it any number of names.
 const maxNamesOf = 3
 
-// NamesOf returns names that an endpoint of this node has asked for and whose answers had the address, the last answers first. A pod and a server
-// on the network say.
+// NamesOf returns names that an endpoint of this node has asked for and whose answers had the address, the last answers
+// first. A pod and a server on the network say.
 func (n *Names) NamesOf(endpoint uint16, addr netip.Addr) []string {
 	return n.known.NamesOf(endpoint, addr, maxNamesOf)
 }

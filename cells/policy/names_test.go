@@ -112,7 +112,8 @@ func TestLearn(t *testing.T) {
 	n.reaches(t, web, "with the next policy", []string{b, c}, a, b, c)
 }
 
-// TestLearnEndpointAddress: a pod's address is not learned for a name, and a learned address that a pod gets is removed.
+// TestLearnEndpointAddress: a pod's address is not learned for a name, and a learned address that a pod gets is
+// removed.
 func TestLearnEndpointAddress(t *testing.T) {
 	n := servingNode(t, "")
 	web, other := pod(1, "web"), pod(2, "other")
@@ -185,7 +186,8 @@ func TestNamesMetrics(t *testing.T) {
 	}
 }
 
-// TestNamesLimit: an address that there is no room for is not in force, and who asks for it hears so, until there is room.
+// TestNamesLimit: an address that there is no room for is not in force, and who asks for it hears so, until there is
+// room.
 func TestNamesLimit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := servingNode(t, "")
@@ -327,7 +329,8 @@ func TestNamesExpire(t *testing.T) {
 	})
 }
 
-// TestNamesOutliveAgent: the first write of an agent has what the previous one has learned for endpoints that are still there.
+// TestNamesOutliveAgent: the first write of an agent has what the previous one has learned for endpoints that are still
+// there.
 func TestNamesOutliveAgent(t *testing.T) {
 	dir := t.TempDir()
 	start := func(kernel *fakeKernel) *node {
@@ -366,7 +369,8 @@ func TestNamesOutliveAgent(t *testing.T) {
 	restart().reaches(t, web, "with a damaged file", nil, "192.0.2.1")
 }
 
-// TestNamesOutliveKill: an answer is in the file a moment later, without an orderly end. Answers that say the same again write nothing more at once.
+// TestNamesOutliveKill: an answer is in the file a moment later, without an orderly end. Answers that say the same
+// again write nothing more at once.
 func TestNamesOutliveKill(t *testing.T) {
 	dir := t.TempDir()
 	synctest.Test(t, func(t *testing.T) {

@@ -35,7 +35,7 @@ func (n *Names) Scope() (s NameScope) {
 	return s
 }
 
-// OnScopeChange sets a function that Names calls when the rules of [Names.Scope] change, before they are in force. Names does not
-// call it for the ranges: answers with addresses in a range that a proxy does not know wait for an agent. The function
-// must not block, nor call Names. Call OnScopeChange before [Queue.Start].
+// OnScopeChange sets a function that Names calls when the rules of [Names.Scope] change, before they are in force.
+// Names does not call it for the ranges: answers with addresses in a range that a proxy does not know wait for an
+// agent. The function must not block, nor call Names. Call OnScopeChange before [Queue.Start].
 func (n *Names) OnScopeChange(changed func()) { n.onScopeChange = changed }

@@ -19,7 +19,8 @@ type object struct {
 	faults []error // parts that are not known here: the policy denies what they may deny
 }
 
-// largeWeight is the weight above which a policy is test-compiled outside the queue. In the queue it would delay all other changes.
+// largeWeight is the weight above which a policy is test-compiled outside the queue. In the queue it would delay all
+// other changes.
 const largeWeight = 1000
 
 // batchWeight is how much the queue compiles at once of policies of the API: that takes about 50 ms.
@@ -30,8 +31,9 @@ func readObject(data []byte) object {
 	return object{m, faults}
 }
 
-// ReplaceObjects tells of all policies of a kind that the Kubernetes API has, as JSON: others of the kind end. It returns when they are on the disk and,
-// once everything is restored, in force: a pod that is attached afterwards finds them. Policies that cannot be written to the disk are in force, too.
+// ReplaceObjects tells of all policies of a kind that the Kubernetes API has, as JSON: others of the kind end. It
+// returns when they are on the disk and, once everything is restored, in force: a pod that is attached afterwards finds
+// them. Policies that cannot be written to the disk are in force, too.
 func (p *Policies) ReplaceObjects(ctx context.Context, kind string, objects [][]byte) error {
 	if err := p.lock(ctx); err != nil {
 		return err
@@ -56,7 +58,8 @@ func (p *Policies) ReplaceObjects(ctx context.Context, kind string, objects [][]
 	return nil
 }
 
-// SetObject tells of a policy of the Kubernetes API that is new or has changed: see [Policies.ReplaceObjects]. It is in force soon.
+// SetObject tells of a policy of the Kubernetes API that is new or has changed: see [Policies.ReplaceObjects]. It is in
+// force soon.
 func (p *Policies) SetObject(ctx context.Context, data []byte) error {
 	if err := p.lock(ctx); err != nil {
 		return err
@@ -125,7 +128,8 @@ func (p *Policies) changeObjectsLocked(ctx context.Context, set []object, remove
 	return last
 }
 
-// saveObjectsLocked writes changes to the disk, with earlier changes that failed. p.objects must be as before the changes.
+// saveObjectsLocked writes changes to the disk, with earlier changes that failed. p.objects must be as before the
+// changes.
 func (p *Policies) saveObjectsLocked(set []manifest.Manifest, remove []model.PolicyID) {
 	changed := map[model.PolicyID]struct{}{}
 	for _, m := range set {
@@ -154,8 +158,8 @@ func (p *Policies) saveObjectsLocked(set []manifest.Manifest, remove []model.Pol
 	clear(p.unsaved)
 }
 
-// collectLocked has the queue take the policies in batches, in their order: an ADD waits for one batch at the most, as the next one lets it go first.
-// It returns the last batch.
+// collectLocked has the queue take the policies in batches, in their order: an ADD waits for one batch at the most, as
+// the next one lets it go first. It returns the last batch.
 func (p *Policies) collectLocked(ctx context.Context, all update) *request {
 	var batch update
 	for _, id := range all.policies.keys {

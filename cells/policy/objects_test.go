@@ -38,7 +38,8 @@ func (n *node) flush(t *testing.T) {
 	}
 }
 
-// TestObjects has policies of the Kubernetes API come, change, meet policies of files, and go; the state of the API replaces what was told before, and outlives the agent.
+// TestObjects has policies of the Kubernetes API come, change, meet policies of files, and go; the state of the API
+// replaces what was told before, and outlives the agent.
 func TestObjects(t *testing.T) {
 	dir := t.TempDir()
 	n := servingNode(t, dir)
@@ -112,7 +113,8 @@ func TestObjects(t *testing.T) {
 	}
 }
 
-// TestObjectsInBatches: a list of many policies is compiled in batches, between which an ADD has its turn, and new policies come before others end.
+// TestObjectsInBatches: a list of many policies is compiled in batches, between which an ADD has its turn, and new
+// policies come before others end.
 func TestObjectsInBatches(t *testing.T) {
 	n := servingNode(t, t.TempDir())
 	web, other := pod(1, "web"), pod(2, "other")
@@ -214,7 +216,8 @@ func TestObjectsOfNodes(t *testing.T) {
 	}
 }
 
-// TestListBeforePods: a list of policies that was told is in force before a pod that comes afterwards, also when the queue was at something else.
+// TestListBeforePods: a list of policies that was told is in force before a pod that comes afterwards, also when the
+// queue was at something else.
 func TestListBeforePods(t *testing.T) {
 	n := servingNode(t, t.TempDir())
 	web, client := pod(1, "web"), pod(2, "client")

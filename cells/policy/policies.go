@@ -115,9 +115,10 @@ func (p *Policies) lock(ctx context.Context) error {
 
 func (p *Policies) unlock() { <-p.changing }
 
-// Put sets the policies of all documents in data, or none, and returns what became of each. Others stay as they are. When it returns, they
-// are on the disk and in the datapath, and the proxy has their layer 7 rules. An error of kind [fault.Unavailable] may say that they are on the disk alone: they
-// are written as soon as the datapath and the proxy take them.
+// Put sets the policies of all documents in data, or none, and returns what became of each. Others stay as they are.
+// When it returns, they are on the disk and in the datapath, and the proxy has their layer 7 rules. An error of kind
+// [fault.Unavailable] may say that they are on the disk alone: they are written as soon as the datapath and the proxy
+// take them.
 func (p *Policies) Put(ctx context.Context, data []byte) ([]manifest.Manifest, []Outcome, error) {
 	given, asksProxy, err := p.read(data)
 	if err != nil {
@@ -347,7 +348,8 @@ func (p *Policies) Get(id model.PolicyID) (manifest.Manifest, bool) {
 	return o.Manifest, ok
 }
 
-// List returns all policies that are in force, in the order of their evaluation; in a tier without priorities, by namespace and name.
+// List returns all policies that are in force, in the order of their evaluation; in a tier without priorities, by
+// namespace and name.
 func (p *Policies) List() []manifest.Manifest {
 	p.mu.RLock()
 	all := maps.Clone(p.files)

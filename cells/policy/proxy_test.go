@@ -131,7 +131,8 @@ func l7node(t *testing.T, proxy *fakeProxy, dir string) *node {
 	return n
 }
 
-// path is what a client may ask for, by the rules that the proxy has under the value of the kernel's row: "denied", "anything", or a path.
+// path is what a client may ask for, by the rules that the proxy has under the value of the kernel's row: "denied",
+// "anything", or a path.
 func (n *node) path(t *testing.T, proxy *fakeProxy, from, to endpoint.Endpoint) string {
 	t.Helper()
 	verdict, err := n.kernel.Verdict(Question{Local: Local{ID: to.ID}, Direction: model.Ingress, Peer: from.Addresses.IPv4, Protocol: model.TCP, Port: 80})
@@ -346,7 +347,8 @@ func TestProxyHangs(t *testing.T) {
 	})
 }
 
-// TestProxyAnswersLate: an endpoint does not wait for a proxy that takes longer than a moment, and is denied until then.
+// TestProxyAnswersLate: an endpoint does not wait for a proxy that takes longer than a moment, and is denied until
+// then.
 func TestProxyAnswersLate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		proxy := newFakeProxy()
@@ -405,7 +407,8 @@ func (p *lateProxy) Prepare(ctx context.Context, rules map[uint32]model.Layer7) 
 	}
 }
 
-// TestProxyHangsForChangeThatIsKept: what must not be refused is written at once, and denied until the proxy has the rules.
+// TestProxyHangsForChangeThatIsKept: what must not be refused is written at once, and denied until the proxy has the
+// rules.
 func TestProxyHangsForChangeThatIsKept(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		proxy := newFakeProxy()

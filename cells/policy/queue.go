@@ -22,10 +22,10 @@ const (
 
 var errStopped = fault.New(fault.Unavailable, "the agent is stopping")
 
-// Queue serializes all policy changes; a [View] reads them. It batches pending requests into one engine update and writes the
-// result through the [Enforcer], in the caller's goroutine if the queue is idle, otherwise in its task. A change whose write
-// fails stays in the engine, and the write is tried again. Rows have layer 7 rules only when the [Proxy] has them. Its methods
-// may be called concurrently.
+// Queue serializes all policy changes; a [View] reads them. It batches pending requests into one engine update and
+// writes the result through the [Enforcer], in the caller's goroutine if the queue is idle, otherwise in its task. A
+// change whose write fails stays in the engine, and the write is tried again. Rows have layer 7 rules only when the
+// [Proxy] has them. Its methods may be called concurrently.
 type Queue struct {
 	log      *slog.Logger
 	enforcer Enforcer
@@ -57,8 +57,8 @@ type request struct {
 	done   chan error // with room for one
 }
 
-// NewQueue returns a queue that is not started. A nil enforcer writes nothing, without a proxy policies have no layer 7 rules, and without names learned addresses
-// are not kept.
+// NewQueue returns a queue that is not started. A nil enforcer writes nothing, without a proxy policies have no layer 7
+// rules, and without names learned addresses are not kept.
 func NewQueue(cfg engine.Config, enforcer Enforcer, proxy Proxy, names *Names, log *slog.Logger) *Queue {
 	if names == nil {
 		names = NewNames(Config{}, nil, log)
@@ -95,7 +95,8 @@ func (q *Queue) Start(source RemoteSource) {
 	q.names.task.Start(nil)
 }
 
-// Stop ends the loops, and waits for a caller that writes. Nothing is written afterwards: callers that wait get an error.
+// Stop ends the loops, and waits for a caller that writes. Nothing is written afterwards: callers that wait get an
+// error.
 func (q *Queue) Stop(ctx context.Context) error {
 	if err := task.StopAll(ctx, q.task, q.layer7.task, q.names.task); err != nil {
 		return err
@@ -110,7 +111,8 @@ func (q *Queue) Stop(ctx context.Context) error {
 	return nil
 }
 
-// Open writes everything that was collected so far, and returns when it is written. From now on requests are written when they come.
+// Open writes everything that was collected so far, and returns when it is written. From now on requests are written
+// when they come.
 func (q *Queue) Open(ctx context.Context) error {
 	q.awaitRemote(ctx)
 	q.prepareAll(ctx)
@@ -136,7 +138,8 @@ func (q *Queue) hasStopped() bool {
 	}
 }
 
-// set returns when the update is written. After an error it stays in the engine, and is tried again. It waits until the queue is open.
+// set returns when the update is written. After an error it stays in the engine, and is tried again. It waits until the
+// queue is open.
 func (q *Queue) set(ctx context.Context, u update) error {
 	select {
 	case <-q.opened:
@@ -156,8 +159,8 @@ func (q *Queue) set(ctx context.Context, u update) error {
 	return q.wait(ctx, r)
 }
 
-// serveInline serves waiting requests in the caller's goroutine, when the view's lock is free: to wake the loop takes longer than a change. A write that failed
-// before is left to the loop, which tries again after a while.
+// serveInline serves waiting requests in the caller's goroutine, when the view's lock is free: to wake the loop takes
+// longer than a change. A write that failed before is left to the loop, which tries again after a while.
 func (q *Queue) serveInline() {
 	if !q.view.tryLock() {
 		q.task.Trigger() // the holder of the lock may have taken the requests already
@@ -214,7 +217,8 @@ func (q *Queue) collect(u update) {
 	q.task.Trigger()
 }
 
-// collectPolicies is collect for a batch of policies of the API, which takes a while to compile: an ADD that waits goes first.
+// collectPolicies is collect for a batch of policies of the API, which takes a while to compile: an ADD that waits goes
+// first.
 func (q *Queue) collectPolicies(u update) *request {
 	r := q.push(&request{update: u, collected: true, yields: true})
 	q.task.Trigger()
@@ -267,8 +271,9 @@ func (q *Queue) take() []*request {
 	return now
 }
 
-// round writes what waits, and what is left of before. Its error is that something is left: the task runs it again. Before the queue is open,
-// the engine has what was collected: half a million endpoints of other nodes do not wait in memory.
+// round writes what waits, and what is left of before. Its error is that something is left: the task runs it again.
+// Before the queue is open, the engine has what was collected: half a million endpoints of other nodes do not wait in
+// memory.
 func (q *Queue) round(ctx context.Context) error {
 	if err := q.view.lock(ctx); err != nil {
 		return err
@@ -336,7 +341,8 @@ func (q *Queue) commit(requests ...*request) {
 	}
 }
 
-// giveUp has the engine do without a policy that the datapath has no room for, and reports whether there is a policy to give up.
+// giveUp has the engine do without a policy that the datapath has no room for, and reports whether there is a policy to
+// give up.
 func (q *Queue) giveUp(err error) bool {
 	q.view.mu.Lock()
 	defer q.view.mu.Unlock()

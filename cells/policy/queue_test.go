@@ -52,7 +52,8 @@ func (a *fakeAddresses) Watch(ctx context.Context) (<-chan netip.Addr, error) {
 	return changes, nil
 }
 
-// TestFollowNodeAddresses: the node reaches its pods by every address that it has, also after the kernel has refused a new one for a while.
+// TestFollowNodeAddresses: the node reaches its pods by every address that it has, also after the kernel has refused a
+// new one for a while.
 func TestFollowNodeAddresses(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := startNode(t, "", newFakeKernel())
@@ -283,7 +284,8 @@ func TestEntriesLastMention(t *testing.T) {
 	}
 }
 
-// TestTakeCollected: a round before the queue is open takes requests without a waiting caller, and leaves the request of a caller that has opened it meanwhile.
+// TestTakeCollected: a round before the queue is open takes requests without a waiting caller, and leaves the request
+// of a caller that has opened it meanwhile.
 func TestTakeCollected(t *testing.T) {
 	q := NewQueue(engine.Config{}, newFakeKernel(), nil, nil, quiet)
 	q.collect(update{})

@@ -33,7 +33,8 @@ func (r *References) load(resolved map[model.Reference]model.Resolution) {
 	maps.Copy(r.resolved, resolved)
 }
 
-// FollowReferences says that the caller is going to resolve references, with [Policies.Resolve]. Policies of files may have some from then on.
+// FollowReferences says that the caller is going to resolve references, with [Policies.Resolve]. Policies of files may
+// have some from then on.
 func (p *Policies) FollowReferences() {
 	p.references.mu.Lock()
 	defer p.references.mu.Unlock()
@@ -76,7 +77,8 @@ func (p *Policies) Resolve(ctx context.Context, reference model.Reference, to mo
 	return nil
 }
 
-// set reports whether the resolution is another one. A known one changes also while no policy has the reference: the next one may take it over.
+// set reports whether the resolution is another one. A known one changes also while no policy has the reference: the
+// next one may take it over.
 func (r *References) set(reference model.Reference, to model.Resolution) (users []model.PolicyID, changed bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -88,8 +90,8 @@ func (r *References) set(reference model.Reference, to model.Resolution) (users 
 	return slices.Collect(maps.Keys(r.users[reference])), true
 }
 
-// PruneReferences deletes the resolutions that no policy uses, unless the caller follows their references: it would not resolve them again
-// for a policy that takes over a reference.
+// PruneReferences deletes the resolutions that no policy uses, unless the caller follows their references: it would not
+// resolve them again for a policy that takes over a reference.
 func (p *Policies) PruneReferences(ctx context.Context, followed []model.Reference) error {
 	if err := p.lock(ctx); err != nil {
 		return err
@@ -295,7 +297,8 @@ func (p *Policies) gaveUpTexts(policy model.Policy) []string {
 	return nil
 }
 
-// checkLargeLocked has the update leave out large policies that do not fit: in the queue they would keep all changes waiting.
+// checkLargeLocked has the update leave out large policies that do not fit: in the queue they would keep all changes
+// waiting.
 func (p *Policies) checkLargeLocked(u *update, set []manifest.Manifest) {
 	large := slices.DeleteFunc(slices.Clone(set), func(m manifest.Manifest) bool {
 		all := 0

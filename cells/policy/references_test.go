@@ -21,7 +21,8 @@ const (
 	notService = `"egressDeny":[{"toServices":[{"k8sService":{"serviceName":"web"}}]}],"egress":[{"toEntities":["all"]}]`
 )
 
-// TestReferences has policies follow what their references select: an accepting rule selects nothing unknown, and a denying rule denies everything.
+// TestReferences has policies follow what their references select: an accepting rule selects nothing unknown, and a
+// denying rule denies everything.
 func TestReferences(t *testing.T) {
 	dir := t.TempDir()
 	n := servingNode(t, dir)

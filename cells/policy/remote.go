@@ -13,8 +13,8 @@ type RemoteChange struct {
 	// Set are endpoints of other nodes. Their keys begin with [RemotePrefix], and what is local of them is ignored.
 	Set    []model.Endpoint
 	Remove []string // keys
-	// SetBlocks and RemoveBlocks are the ranges that pods of other nodes have their addresses of. Ranges do not overlap. An address
-	// in them that no endpoint has is of a pod that nothing is known of.
+	// SetBlocks and RemoveBlocks are the ranges that pods of other nodes have their addresses of. Ranges do not overlap.
+	// An address in them that no endpoint has is of a pod that nothing is known of.
 	SetBlocks, RemoveBlocks []netip.Prefix
 }
 
@@ -23,19 +23,20 @@ const RemotePrefix = "remote/"
 
 // Remote is told of the endpoints of other nodes.
 type Remote interface {
-	// SetRemote queues the change: it is written soon, or when everything is restored, and a failed write is tried again. It does not block.
+	// SetRemote queues the change: it is written soon, or when everything is restored, and a failed write is tried again.
+	// It does not block.
 	SetRemote(change RemoteChange)
 }
 
 // RemoteSource knows the endpoints of other nodes.
 type RemoteSource interface {
-	// Begin tells the remote of them from now on. The channel is closed when it was told of all of them, or of all known ones
-	// while the source does not answer. It is called once, and does not block.
+	// Begin tells the remote of them from now on. The channel is closed when it was told of all of them, or of all known
+	// ones while the source does not answer. It is called once, and does not block.
 	Begin(remote Remote) (complete <-chan struct{})
 }
 
-// remoteTimeout is how long the first write of policies waits for the endpoints of other nodes at the most: the kernel's entries of them
-// would be removed. A [RemoteSource] takes less.
+// remoteTimeout is how long the first write of policies waits for the endpoints of other nodes at the most: the
+// kernel's entries of them would be removed. A [RemoteSource] takes less.
 const remoteTimeout = 15 * time.Second
 
 // awaitRemote returns when the endpoints of other nodes are known, or cannot be.

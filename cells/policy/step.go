@@ -9,7 +9,8 @@ import (
 	"porin.dev/porin/cells/policy/model"
 )
 
-// Step is policy's part in an endpoint's life: it comes after ipam, for it needs the addresses, and before the datapath lets packets pass.
+// Step is policy's part in an endpoint's life: it comes after ipam, for it needs the addresses, and before the datapath
+// lets packets pass.
 type Step struct{ queue *Queue }
 
 var (
@@ -25,12 +26,14 @@ func NewStep(q *Queue) *Step { return &Step{q} }
 // Name implements endpoint.Step.
 func (s *Step) Name() string { return "policy" }
 
-// Attach returns when the policies of the endpoint, and the policies of others that its addresses match, are in the datapath. After an error Detach takes the endpoint back.
+// Attach returns when the policies of the endpoint, and the policies of others that its addresses match, are in the
+// datapath. After an error Detach takes the endpoint back.
 func (s *Step) Attach(ctx context.Context, ep endpoint.Endpoint, _ *endpoint.Namespace) (endpoint.Endpoint, error) {
 	return ep, s.set(ctx, ep)
 }
 
-// Update implements endpoint.Updater. When the policies that follow from the labels cannot be written, the endpoint has its earlier labels again.
+// Update implements endpoint.Updater. When the policies that follow from the labels cannot be written, the endpoint has
+// its earlier labels again.
 func (s *Step) Update(ctx context.Context, ep endpoint.Endpoint) error {
 	before := s.queue.view.known(keyOf(ep.Spec.Attachment))
 	err := s.set(ctx, ep)
@@ -49,8 +52,8 @@ func (s *Step) set(ctx context.Context, ep endpoint.Endpoint) error {
 	return s.queue.set(ctx, setEndpoint(desired))
 }
 
-// Detach returns when the datapath knows nothing of the endpoint any more, so that its addresses may be another's. Before everything is
-// restored the datapath is as the previous agent has left it.
+// Detach returns when the datapath knows nothing of the endpoint any more, so that its addresses may be another's.
+// Before everything is restored the datapath is as the previous agent has left it.
 func (s *Step) Detach(ctx context.Context, ep endpoint.Endpoint, _ endpoint.DeleteConfig) error {
 	gone := removeEndpoint(keyOf(ep.Spec.Attachment))
 	if !s.queue.isOpen() {
@@ -79,8 +82,8 @@ func (s *Step) collect(ep endpoint.Endpoint) error {
 	return nil
 }
 
-// Occupy keeps the policies of an endpoint that the manager holds in force. The labels of an endpoint that only the kernel knows are not known, so the engine does
-// not get it: the enforcer denies it everything if it was restricted.
+// Occupy keeps the policies of an endpoint that the manager holds in force. The labels of an endpoint that only the
+// kernel knows are not known, so the engine does not get it: the enforcer denies it everything if it was restricted.
 func (s *Step) Occupy(ep endpoint.Endpoint) error {
 	if ep.Spec.Pod == (endpoint.Pod{}) && ep.Metadata == "" && ep.Spec.Kind == endpoint.KindPod {
 		return nil
@@ -88,7 +91,8 @@ func (s *Step) Occupy(ep endpoint.Endpoint) error {
 	return s.collect(ep)
 }
 
-// Prune writes the restored endpoints, for the first time after a start. It removes the engine's endpoints that are not alive.
+// Prune writes the restored endpoints, for the first time after a start. It removes the engine's endpoints that are not
+// alive.
 func (s *Step) Prune(ctx context.Context, live []endpoint.Endpoint) (removed []string, err error) {
 	s.queue.names.load(live)
 	if err := s.queue.Open(ctx); err != nil {

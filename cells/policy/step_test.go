@@ -134,7 +134,8 @@ func TestPruneWritesOnce(t *testing.T) {
 	})
 }
 
-// TestPruneFails: the agent serves, with the previous agent's entries in force, and lets no new pod in until the kernel takes it.
+// TestPruneFails: the agent serves, with the previous agent's entries in force, and lets no new pod in until the kernel
+// takes it.
 func TestPruneFails(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := startNode(t, "", newFakeKernel())
@@ -226,7 +227,8 @@ func TestRestoreWithDamagedLabels(t *testing.T) {
 	}
 }
 
-// TestOccupyWithoutRecord holds an attachment that only the kernel knows: without its labels no policy would select it, and it would be free.
+// TestOccupyWithoutRecord holds an attachment that only the kernel knows: without its labels no policy would select it,
+// and it would be free.
 func TestOccupyWithoutRecord(t *testing.T) {
 	n := servingNode(t, "")
 	unknown := pod(7, "")
@@ -245,7 +247,8 @@ func TestOccupyWithoutRecord(t *testing.T) {
 	}
 }
 
-// TestDetachForgets: an endpoint that a previous agent attached, and that goes before the first write, leaves nothing in the kernel.
+// TestDetachForgets: an endpoint that a previous agent attached, and that goes before the first write, leaves nothing
+// in the kernel.
 func TestDetachForgets(t *testing.T) {
 	n := startNode(t, "", newFakeKernel())
 	if err := n.step.Detach(t.Context(), pod(7, "web"), endpoint.DeleteConfig{}); err != nil {

@@ -15,7 +15,8 @@ import (
 	"porin.dev/porin/internal/fault"
 )
 
-// overlapping is a policy of so many rules, whose blocks and ports are all different and which each match nearly every address.
+// overlapping is a policy of so many rules, whose blocks and ports are all different and which each match nearly every
+// address.
 func overlapping(rules int) string {
 	var text strings.Builder
 	text.WriteString("apiVersion: networking.k8s.io/v1\nkind: NetworkPolicy\nmetadata: {name: large, namespace: default}\nspec:\n  podSelector: {}\n  ingress:\n")
@@ -25,7 +26,8 @@ func overlapping(rules int) string {
 	return text.String()
 }
 
-// TestPutTooLarge puts policies that would take gigabytes: they are refused within a time, the previous ones stay in force, and changes go on.
+// TestPutTooLarge puts policies that would take gigabytes: they are refused within a time, the previous ones stay in
+// force, and changes go on.
 func TestPutTooLarge(t *testing.T) {
 	n := servingNode(t, t.TempDir())
 	web, client, other := pod(1, "web"), pod(2, "client"), pod(3, "other")
@@ -76,7 +78,8 @@ func TestPutTooLarge(t *testing.T) {
 	wants("after another change", false, true)
 }
 
-// TestPodsThatComeAndGo: each matches other rules of a large policy, and together they would be too much. None is refused because of earlier pods.
+// TestPodsThatComeAndGo: each matches other rules of a large policy, and together they would be too much. None is
+// refused because of earlier pods.
 func TestPodsThatComeAndGo(t *testing.T) {
 	n := servingNode(t, t.TempDir())
 	n.attach(t, pod(1, "web"))

@@ -14,7 +14,8 @@ import (
 	"porin.dev/porin/cells/policy/model"
 )
 
-// View is what the policies say now, and what of it is in the datapath: the readers' side of a [Queue]. Its methods may be called concurrently.
+// View is what the policies say now, and what of it is in the datapath: the readers' side of a [Queue]. Its methods may
+// be called concurrently.
 type View struct {
 	enforcer Enforcer
 	writing  chan struct{} // the lock of a write and of a comparison with the kernel: it holds one token then
@@ -68,7 +69,8 @@ func (v *View) Applied() Applied {
 	return v.applied
 }
 
-// tellAwaited wakes callers that wait for layer 7 rules. awaited is the number of rule sets that the proxy has not acknowledged; rows with the others are written.
+// tellAwaited wakes callers that wait for layer 7 rules. awaited is the number of rule sets that the proxy has not
+// acknowledged; rows with the others are written.
 func (v *View) tellAwaited(awaited int) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -144,7 +146,8 @@ func (v *View) tryLock() bool {
 
 func (v *View) unlock() { <-v.writing }
 
-// compare returns where the kernel does not have what the engine says. While a change cannot be written there is nothing to compare.
+// compare returns where the kernel does not have what the engine says. While a change cannot be written there is
+// nothing to compare.
 func (v *View) compare(ctx context.Context) ([]Difference, error) {
 	if err := v.lock(ctx); err != nil {
 		return nil, err
@@ -156,7 +159,8 @@ func (v *View) compare(ctx context.Context) ([]Difference, error) {
 	return v.enforcer.Compare(v.engine, v.locals)
 }
 
-// copyEngine returns an engine that knows the same policies and endpoints. Without audit, none of the endpoints is in audit.
+// copyEngine returns an engine that knows the same policies and endpoints. Without audit, none of the endpoints is in
+// audit.
 func (v *View) copyEngine(audit bool) *engine.Engine {
 	v.mu.RLock()
 	u, config := v.everything(), v.config

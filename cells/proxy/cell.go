@@ -14,8 +14,8 @@ import (
 	"porin.dev/porin/internal/cell"
 )
 
-// Module is the proxy cell with the listener for HTTP and DNS. It needs a [Kernel] and a [policy.Learner], and provides the [*Proxy], also as [policy.Proxy], and the
-// [Step] for the ordered steps.
+// Module is the proxy cell with the listener for HTTP and DNS. It needs a [Kernel] and a [policy.Learner], and provides
+// the [*Proxy], also as [policy.Proxy], and the [Step] for the ordered steps.
 func Module(cfg Config) fx.Option {
 	return module(cfg,
 		fx.Provide(NewBuiltIn, func(b *BuiltIn) Listener { return b }, fx.Private),
@@ -23,7 +23,8 @@ func Module(cfg Config) fx.Option {
 	)
 }
 
-// ModuleWith is the cell with another [Listener], which newListener returns: a constructor, which may take what the cell needs.
+// ModuleWith is the cell with another [Listener], which newListener returns: a constructor, which may take what the
+// cell needs.
 func ModuleWith(cfg Config, newListener any) fx.Option {
 	return module(cfg, fx.Provide(newListener, fx.Private))
 }

@@ -112,8 +112,8 @@ func (c *connection) isOver() bool {
 	return err != nil || c.decided != nil && !sameEndpoints(c.versions, versions)
 }
 
-// checkReceiverLocked returns an error when the server was no endpoint of this node, and has become one: earlier decisions did not consider that
-// endpoint's rules.
+// checkReceiverLocked returns an error when the server was no endpoint of this node, and has become one: earlier
+// decisions did not consider that endpoint's rules.
 func (c *connection) checkReceiverLocked() error {
 	if c.receiver != 0 {
 		return nil

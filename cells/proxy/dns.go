@@ -35,7 +35,8 @@ func (b *BuiltIn) newDNS(learner policy.Learner, denied dnsproxy.Denied) (*dnspr
 	})
 }
 
-// dialClient is who the proxy's own connection for a query is for. The caller may have been of another port of the client's.
+// dialClient is who the proxy's own connection for a query is for. The caller may have been of another port of the
+// client's.
 func dialClient(q dnsproxy.Query) redirect.Client {
 	return redirect.Client{AddrPort: q.Client, IsLocal: q.Caller.(*connection).opener.Endpoint != 0}
 }
@@ -64,7 +65,8 @@ func (c *connection) query() dnsproxy.Query {
 	return dnsproxy.Query{Endpoint: c.endpoint(), Client: c.source(), Server: c.server, Caller: c}
 }
 
-// decidedQueries has what was decided about queries with the same ends, which come from another port each time. The thread that reads datagrams uses it alone.
+// decidedQueries has what was decided about queries with the same ends, which come from another port each time. The
+// thread that reads datagrams uses it alone.
 type decidedQueries map[queryEnds]*connection
 
 // queryEnds is what a decision depends on, beside the policies.

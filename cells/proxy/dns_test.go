@@ -8,7 +8,8 @@ import (
 	"porin.dev/porin/cells/proxy/redirect"
 )
 
-// TestDialClient: a query has the port of its own client, and not the port of the query for which its connection was decided.
+// TestDialClient: a query has the port of its own client, and not the port of the query for which its connection was
+// decided.
 func TestDialClient(t *testing.T) {
 	addr := netip.MustParseAddr("10.0.0.1")
 	decided := &connection{client: netip.AddrPortFrom(addr, 40000), opener: Opener{Source: addr, Endpoint: 1}}

@@ -125,7 +125,8 @@ func (x *xds) Stop(context.Context) error { return x.envoy.stop() }
 
 func (x *xds) Connections() (int, uint64) { return x.envoy.count() }
 
-// envoy stands for another program that serves HTTP: it has copies of the sockets, and rules when it has acknowledged them.
+// envoy stands for another program that serves HTTP: it has copies of the sockets, and rules when it has acknowledged
+// them.
 type envoy struct {
 	kernel  proxy.Kernel
 	answer  func(acknowledgement)

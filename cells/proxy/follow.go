@@ -40,8 +40,8 @@ func (p *Proxy) follow(ctx context.Context) error {
 	return ctx.Err()
 }
 
-// removeUnused removes the way into the proxy when there was no rule and no connection since the last round. Leftovers of a previous
-// agent are removed, too: kept rules are prepared before the first round.
+// removeUnused removes the way into the proxy when there was no rule and no connection since the last round. Leftovers
+// of a previous agent are removed, too: kept rules are prepared before the first round.
 func (p *Proxy) removeUnused(context.Context) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()

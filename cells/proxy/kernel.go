@@ -12,15 +12,16 @@ import (
 // Kernel is what the datapath knows of redirected connections, and of the policies for them.
 type Kernel interface {
 	redirect.Link
-	// Opener returns who has opened a redirected connection that has these ends for the proxy; [ErrNoOpener] when it is not known. For TCP it removes what the kernel
-	// has noted of the connection: a second call returns [ErrNoOpener]. For UDP that stays, as more datagrams may follow.
+	// Opener returns who has opened a redirected connection that has these ends for the proxy; [ErrNoOpener] when it is
+	// not known. For TCP it removes what the kernel has noted of the connection: a second call returns [ErrNoOpener]. For
+	// UDP that stays, as more datagrams may follow.
 	Opener(protocol model.Protocol, client, server netip.AddrPort) (Opener, error)
 	// EndpointAt returns the ID of the endpoint of this node that has an address, or 0.
 	EndpointAt(addr netip.Addr) (uint16, error)
 	// Verdict returns what the row says that decides about a connection: see [policy.Enforcer].
 	Verdict(q policy.Question) (uint32, error)
-	// Version returns the generation of an endpoint's ID, which changes when another endpoint gets the ID, and the revision of the endpoint's policies, which changes
-	// whenever a verdict may.
+	// Version returns the generation of an endpoint's ID, which changes when another endpoint gets the ID, and the
+	// revision of the endpoint's policies, which changes whenever a verdict may.
 	Version(id uint16) (generation, revision uint32, err error)
 	// AddressGeneration returns a number that changes whenever an endpoint of this node gets an address.
 	AddressGeneration() (uint32, error)

@@ -7,8 +7,8 @@ import (
 	"porin.dev/porin/cells/proxy/quota"
 )
 
-// Connections hold buffers while they forward something, and their state of requests. Above a first buffer of each connection, the memory of an endpoint and of
-// all connections is bounded.
+// Connections hold buffers while they forward something, and their state of requests. Above a first buffer of each
+// connection, the memory of an endpoint and of all connections is bounded.
 const (
 	maxEndpointMemory = 128 << 20
 	maxMemory         = 512 << 20

@@ -6,7 +6,8 @@ import (
 	"porin.dev/porin/cells/proxy/bufconn"
 )
 
-// TestSessionMemory has the sessions of one endpoint hold all they get: another one gets its part, and nothing is held when they have ended.
+// TestSessionMemory has the sessions of one endpoint hold all they get: another one gets its part, and nothing is held
+// when they have ended.
 func TestSessionMemory(t *testing.T) {
 	const endpoint, all = 1 << 20, 4 << 20
 	m := newMemory(endpoint, all)

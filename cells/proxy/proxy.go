@@ -16,8 +16,8 @@ import (
 	"porin.dev/porin/internal/fault"
 )
 
-// Proxy has layer 7 rules applied to redirected connections of one network namespace, by a [Listener]: it opens the way of packets to that when it has the first rules,
-// and removes it after the last ones. It is a [policy.Proxy].
+// Proxy has layer 7 rules applied to redirected connections of one network namespace, by a [Listener]: it opens the way
+// of packets to that when it has the first rules, and removes it after the last ones. It is a [policy.Proxy].
 type Proxy struct {
 	listener Listener
 	redirect *redirect.Redirect
@@ -51,8 +51,8 @@ func New(r *redirect.Redirect, listener Listener, log *slog.Logger) *Proxy {
 	}
 }
 
-// OnListeners registers f, which is called with the listening sockets whenever the way into the proxy is opened, and with nil when it is removed. It is called before Start.
-// f must not call the proxy.
+// OnListeners registers f, which is called with the listening sockets whenever the way into the proxy is opened, and
+// with nil when it is removed. It is called before Start. f must not call the proxy.
 func (p *Proxy) OnListeners(f func(*redirect.Listeners)) { p.opened = f }
 
 // Start allows Prepare to open the way into the proxy, in the network namespace of the thread that calls Prepare first.
@@ -63,15 +63,16 @@ func (p *Proxy) Start(context.Context) error {
 	return nil
 }
 
-// Drain lets the current requests end while new ones are served, before Stop, if the listener is a [Drainer]. It returns when they have ended, or ctx has.
+// Drain lets the current requests end while new ones are served, before Stop, if the listener is a [Drainer]. It
+// returns when they have ended, or ctx has.
 func (p *Proxy) Drain(ctx context.Context) {
 	if d, ok := p.listener.(Drainer); ok && p.isStarted() {
 		d.Drain(ctx)
 	}
 }
 
-// Stop lets the current requests end, within ctx and as the listener does, and closes all connections. Kernel state stays: new connections wait for the next
-// proxy.
+// Stop lets the current requests end, within ctx and as the listener does, and closes all connections. Kernel state
+// stays: new connections wait for the next proxy.
 func (p *Proxy) Stop(ctx context.Context) error {
 	started, err := p.stopAccepting()
 	if !started {
@@ -102,7 +103,8 @@ var errNotStarted = fault.New(fault.Unavailable, "the proxy is not started")
 // Supports implements [policy.Proxy].
 func (p *Proxy) Supports(rules model.Layer7) error { return p.listener.Supports(rules) }
 
-// Prepare implements [policy.Proxy]. With the first rules it opens the way into the proxy, when the listener has acknowledged them.
+// Prepare implements [policy.Proxy]. With the first rules it opens the way into the proxy, when the listener has
+// acknowledged them.
 func (p *Proxy) Prepare(ctx context.Context, rules map[uint32]model.Layer7) error {
 	if !p.isStarted() {
 		return errNotStarted
@@ -148,7 +150,8 @@ func (p *Proxy) openIfNeeded() error {
 	return nil
 }
 
-// Update is Prepare for a proxy that is stopping and does not open its way any more: requests of its connections are decided by the rules.
+// Update is Prepare for a proxy that is stopping and does not open its way any more: requests of its connections are
+// decided by the rules.
 func (p *Proxy) Update(ctx context.Context, rules map[uint32]model.Layer7) error {
 	return p.listener.Prepare(ctx, rules)
 }
@@ -159,7 +162,8 @@ func (p *Proxy) Release(numbers []uint32) {
 	p.listener.Release(numbers)
 }
 
-// Repair restores the way into the proxy, such as after an agent has replaced its maps. It does nothing unless the way is open.
+// Repair restores the way into the proxy, such as after an agent has replaced its maps. It does nothing unless the way
+// is open.
 func (p *Proxy) Repair() error { return p.redirect.Repair() }
 
 // Healthy implements [policy.Proxy].
@@ -176,7 +180,8 @@ func (p *Proxy) CloseEndpoint(ctx context.Context, id uint16) error {
 // TakeOver has the proxy use what another one gave, when it opens the way next. It closes what it is given.
 func (p *Proxy) TakeOver(given redirect.Handover) error { return p.redirect.TakeOver(given) }
 
-// HandOver returns what the next proxy needs, which takes over while this one goes on: see [redirect.Redirect.HandOver].
+// HandOver returns what the next proxy needs, which takes over while this one goes on: see
+// [redirect.Redirect.HandOver].
 func (p *Proxy) HandOver() (redirect.Handover, error) { return p.redirect.HandOver() }
 
 // AbortHandover takes HandOver back.

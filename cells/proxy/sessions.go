@@ -34,8 +34,8 @@ type sessions struct {
 	closed   bool
 }
 
-// drainSoon is how long a connection that is opened while others are drained has for further requests: a client that were told at once to connect again might not
-// have sent one.
+// drainSoon is how long a connection that is opened while others are drained has for further requests: a client that
+// were told at once to connect again might not have sent one.
 const drainSoon = time.Second
 
 // add returns an error when no further session may begin.
@@ -130,7 +130,8 @@ func finish(ctx context.Context, list []*session) (cut int, err error) {
 	return len(list), end(ctx, list, errStopped)
 }
 
-// stop lets requests that are being served come to their end within the time, ends all others, and lets no session begin.
+// stop lets requests that are being served come to their end within the time, ends all others, and lets no session
+// begin.
 func (x *sessions) stop(ctx context.Context, within time.Duration) (cut int, err error) {
 	x.mu.Lock()
 	x.closed = true

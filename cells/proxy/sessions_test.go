@@ -76,7 +76,8 @@ func TestSessionsStop(t *testing.T) {
 	}
 }
 
-// TestSessionsDrain: open sessions are drained at once, and later ones soon. The latter are not waited for, and not ended.
+// TestSessionsDrain: open sessions are drained at once, and later ones soon. The latter are not waited for, and not
+// ended.
 func TestSessionsDrain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var x sessions

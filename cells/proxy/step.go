@@ -9,8 +9,8 @@ import (
 	"porin.dev/porin/cells/endpoint"
 )
 
-// Step is the proxy's [endpoint.Step]: it ends an endpoint's connections when it goes. It stands between policy's and datapath's, so
-// nothing is redirected any more when it runs.
+// Step is the proxy's [endpoint.Step]: it ends an endpoint's connections when it goes. It stands between policy's and
+// datapath's, so nothing is redirected any more when it runs.
 type Step struct {
 	proxy EndpointCloser
 	log   *slog.Logger
@@ -18,12 +18,14 @@ type Step struct {
 
 // EndpointCloser ends an endpoint's connections through a proxy.
 type EndpointCloser interface {
-	// CloseEndpoint returns when they have ended, or with an error soon after ctx ends. It may be called for an endpoint that has none.
+	// CloseEndpoint returns when they have ended, or with an error soon after ctx ends. It may be called for an endpoint
+	// that has none.
 	CloseEndpoint(ctx context.Context, id uint16) error
 }
 
-// CloseTimeout is how long a deletion waits for the proxy to end the endpoint's connections. By then nothing is redirected any more, and a proxy that is late closes
-// them when it decides about them next: [Kernel.Version] says that the endpoint is gone.
+// CloseTimeout is how long a deletion waits for the proxy to end the endpoint's connections. By then nothing is
+// redirected any more, and a proxy that is late closes them when it decides about them next: [Kernel.Version] says that
+// the endpoint is gone.
 const CloseTimeout = 2 * time.Second
 
 // NewStep returns the step.

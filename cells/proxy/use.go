@@ -80,7 +80,8 @@ func (u *use) noteStopped() {
 	u.open = false
 }
 
-// isOver reports whether the way is there, and was not needed at two looks in a row, without rules and connections. accepted is how many of these there were so far.
+// isOver reports whether the way is there, and was not needed at two looks in a row, without rules and connections.
+// accepted is how many of these there were so far.
 func (u *use) isOver(connections int, accepted uint64) bool {
 	u.mu.Lock()
 	defer u.mu.Unlock()

@@ -11,7 +11,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Caller is the process at the other end of a connection, as it was when it connected. The kernel vouches for it (unix(7)).
+// Caller is the process at the other end of a connection, as it was when it connected. The kernel vouches for it
+// (unix(7)).
 type Caller struct {
 	PID      int // 0 when it is of another PID namespace
 	UID, GID uint32

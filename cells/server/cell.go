@@ -10,8 +10,8 @@ import (
 	"porin.dev/porin/internal/cell"
 )
 
-// Module is the server cell. It provides [*Server] and runs it: list it after the cells that mount routes, and [LockSocket]
-// before all cells.
+// Module is the server cell. It provides [*Server] and runs it: list it after the cells that mount routes, and
+// [LockSocket] before all cells.
 func Module(cfg Config, info Info) fx.Option {
 	return cell.Module("server",
 		fx.Supply(cfg, info, fx.Private),

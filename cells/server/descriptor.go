@@ -12,15 +12,16 @@ import (
 	"porin.dev/porin/internal/fault"
 )
 
-// A caller passes a file descriptor (SCM_RIGHTS, unix(7)) on the first byte of a connection of its own, at most one. The
-// connection's first request owns it: its handler takes it with [TakeDescriptor], or it is closed when the request ends.
+// A caller passes a file descriptor (SCM_RIGHTS, unix(7)) on the first byte of a connection of its own, at most one.
+// The connection's first request owns it: its handler takes it with [TakeDescriptor], or it is closed when the request
+// ends.
 
-// ErrNoDescriptor is returned when the caller passed no descriptor, or it did not arrive: the kernel drops descriptors when
-// this process has no room for them, so the caller may try again.
+// ErrNoDescriptor is returned when the caller passed no descriptor, or it did not arrive: the kernel drops descriptors
+// when this process has no room for them, so the caller may try again.
 var ErrNoDescriptor = fault.New(fault.Unavailable, "no file descriptor came with the request")
 
-// TakeDescriptor returns the descriptor that came with the request, or an error that wraps [ErrNoDescriptor]. The caller
-// must close the file.
+// TakeDescriptor returns the descriptor that came with the request, or an error that wraps [ErrNoDescriptor]. The
+// caller must close the file.
 func TakeDescriptor(ctx context.Context) (*os.File, error) {
 	c, ok := ctx.Value(connectionKey{}).(*connection)
 	if !ok {
@@ -91,8 +92,8 @@ func (l descriptorListener) Accept() (net.Conn, error) {
 	return &descriptorConn{UnixConn: conn, received: &descriptor{}, release: release}, nil
 }
 
-// descriptorConn receives a descriptor with its first byte. Descriptors that come later are closed by the kernel, as the
-// connection is read without room for them from then on.
+// descriptorConn receives a descriptor with its first byte. Descriptors that come later are closed by the kernel, as
+// the connection is read without room for them from then on.
 type descriptorConn struct {
 	*net.UnixConn
 	received *descriptor

@@ -123,7 +123,8 @@ func TestDescriptorsClosed(t *testing.T) {
 	})
 }
 
-// TestTakeDescriptorAfterFirstByte passes a descriptor with the second request of a connection, and with a later byte of one.
+// TestTakeDescriptorAfterFirstByte passes a descriptor with the second request of a connection, and with a later byte
+// of one.
 func TestTakeDescriptorAfterFirstByte(t *testing.T) {
 	socket := descriptorServer(t)
 	file, err := os.CreateTemp(t.TempDir(), "passed")

@@ -11,8 +11,8 @@ import (
 	"porin.dev/porin/internal/httpx"
 )
 
-// guard knows which users may use the API. The mode of the socket says the same, and is not enough: an administrator may change it by
-// hand, or bind the socket into a container.
+// guard knows which users may use the API. The mode of the socket says the same, and is not enough: an administrator
+// may change it by hand, or bind the socket into a container.
 type guard struct {
 	path     string
 	uid, gid uint32 // of the socket

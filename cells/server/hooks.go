@@ -16,8 +16,8 @@ func Provide(newRoutes any) fx.Option {
 	return fx.Provide(fx.Annotate(newRoutes, fx.As(new(Routes)), fx.ResultTags(`group:"server.routes"`)))
 }
 
-// StatusReporter adds a cell's part to the answer of GET /v1/status. Report is called for each request, concurrently, and
-// takes a second at the most.
+// StatusReporter adds a cell's part to the answer of GET /v1/status. Report is called for each request, concurrently,
+// and takes a second at the most.
 type StatusReporter interface{ Report(status *v1.Status) }
 
 // Report contributes the [StatusReporter] that newReporter builds: server.Report(newReporter).
@@ -25,9 +25,9 @@ func Report(newReporter any) fx.Option {
 	return fx.Provide(fx.Annotate(newReporter, fx.As(new(StatusReporter)), fx.ResultTags(`group:"server.reporters"`)))
 }
 
-// Watcher is notified when the API begins and ends to serve. Both are called one watcher after the other and must return
-// soon: Serving once, when the socket answers; Stopping once, before anything stops, so that a handler that streams
-// can end.
+// Watcher is notified when the API begins and ends to serve. Both are called one watcher after the other and must
+// return soon: Serving once, when the socket answers; Stopping once, before anything stops, so that a handler that
+// streams can end.
 type Watcher interface {
 	Serving()
 	Stopping()

@@ -46,8 +46,8 @@ func defaultLimits() limits {
 // drainFactor bounds, by the limit, how much of a body that is too large is read and thrown away.
 const drainFactor = 8
 
-// limitBodies refuses a body whose declared length is too large, and cuts off a longer body than declared. Large bodies are read a few at a time:
-// callers that do not finish them would fill the memory.
+// limitBodies refuses a body whose declared length is too large, and cuts off a longer body than declared. Large bodies
+// are read a few at a time: callers that do not finish them would fill the memory.
 func limitBodies(l limits) func(http.Handler) http.Handler {
 	limit, slots := l.bodyBytes, make(chan struct{}, l.largeBodies)
 	return func(next http.Handler) http.Handler {

@@ -17,8 +17,9 @@ import (
 	"porin.dev/porin/internal/flock"
 )
 
-// SocketLock makes this process the only agent of a socket. The agent holds it while it serves, and with [LockSocket] from
-// before its first cell starts until after its last has stopped. It is for one goroutine at a time, as the hooks of fx are.
+// SocketLock makes this process the only agent of a socket. The agent holds it while it serves, and with [LockSocket]
+// from before its first cell starts until after its last has stopped. It is for one goroutine at a time, as the hooks
+// of fx are.
 type SocketLock struct {
 	path    string // of the socket
 	holders int
@@ -30,8 +31,8 @@ func NewSocketLock(cfg Config) (*SocketLock, error) {
 	return &SocketLock{path: cfg.Socket}, cfg.Validate()
 }
 
-// LockSocket makes the agent lock its socket before any cell starts that is listed after it: list it first. A second agent
-// then fails before it has touched what is in the kernel, which is the first one's.
+// LockSocket makes the agent lock its socket before any cell starts that is listed after it: list it first. A second
+// agent then fails before it has touched what is in the kernel, which is the first one's.
 func LockSocket() fx.Option {
 	// A module of its own: a module's invokes come before the program's own.
 	return fx.Module("socket-lock", fx.Invoke(func(lc fx.Lifecycle, l *SocketLock) {
@@ -39,8 +40,8 @@ func LockSocket() fx.Option {
 	}))
 }
 
-// Acquire locks the socket and removes what a killed agent left of it. It returns [ErrInUse] when another agent lives, and
-// leaves alone what is no socket. It may be called more than once, and takes as many calls of Release.
+// Acquire locks the socket and removes what a killed agent left of it. It returns [ErrInUse] when another agent lives,
+// and leaves alone what is no socket. It may be called more than once, and takes as many calls of Release.
 func (l *SocketLock) Acquire(ctx context.Context) error {
 	if l.holders == 0 {
 		if err := l.acquire(ctx); err != nil {
@@ -92,8 +93,8 @@ func lockFile(path string) (*fileLock, error) {
 	}
 }
 
-// tryLockFile returns nil when the file it has locked is no longer the one at path: its holder removed it in between, and
-// the next one locks another.
+// tryLockFile returns nil when the file it has locked is no longer the one at path: its holder removed it in between,
+// and the next one locks another.
 func tryLockFile(path string) (_ *fileLock, err error) {
 	file, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|unix.O_NOFOLLOW, 0o600)
 	if err != nil {

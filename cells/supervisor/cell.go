@@ -24,7 +24,8 @@ func Module(cfg Config) fx.Option {
 	)
 }
 
-// Tasks contributes the [*task.Task] that newTask builds: supervisor.Tasks(newSampler). It starts when everything is restored.
+// Tasks contributes the [*task.Task] that newTask builds: supervisor.Tasks(newSampler). It starts when everything is
+// restored.
 func Tasks(newTask any) fx.Option {
 	return fx.Provide(fx.Annotate(newTask, fx.ResultTags(`group:"supervisor.tasks"`)))
 }

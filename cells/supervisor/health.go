@@ -29,7 +29,8 @@ type Condition struct {
 	Reason string
 }
 
-// HealthReporter tells how its cell is. Condition is called for each request, concurrently, and takes a second at the most.
+// HealthReporter tells how its cell is. Condition is called for each request, concurrently, and takes a second at the
+// most.
 type HealthReporter interface{ Condition() Condition }
 
 // Health contributes the [HealthReporter] that newReporter builds: supervisor.Health(newReporter).

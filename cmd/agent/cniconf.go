@@ -30,8 +30,9 @@ type installation interface {
 	Uninstalled(ctx context.Context) bool
 }
 
-// cniConf writes the CNI configuration list when an ADD can succeed: a runtime that finds it attaches containers. It writes the file again when
-// another program has removed it. The file stays when the agent ends, and the plugin says that the agent is away; it goes when Porin is uninstalled.
+// cniConf writes the CNI configuration list when an ADD can succeed: a runtime that finds it attaches containers. It
+// writes the file again when another program has removed it. The file stays when the agent ends, and the plugin says
+// that the agent is away; it goes when Porin is uninstalled.
 type cniConf struct {
 	path, socket, stateDir string
 	installation           installation // nil without the Kubernetes API
@@ -113,7 +114,8 @@ func (c *cniConf) place() error {
 	return nil
 }
 
-// stop removes the file if Porin is uninstalled, so that the node starts no pod with a plugin whose agent does not come back.
+// stop removes the file if Porin is uninstalled, so that the node starts no pod with a plugin whose agent does not come
+// back.
 func (c *cniConf) stop(ctx context.Context) error {
 	if c.path == "" || c.installation == nil || !c.installation.Uninstalled(ctx) {
 		return nil
@@ -149,7 +151,8 @@ func (c *cniConf) write() error {
 	return err
 }
 
-// writeSynced returns when the content is on the disk: a file that is renamed before that may be empty after a power cut.
+// writeSynced returns when the content is on the disk: a file that is renamed before that may be empty after a power
+// cut.
 func writeSynced(path string, content []byte) error {
 	file, err := os.OpenFile(path, os.O_CREATE|os.O_TRUNC|os.O_WRONLY, 0o644)
 	if err != nil {
@@ -159,12 +162,12 @@ func writeSynced(path string, content []byte) error {
 	return errors.Join(err, file.Sync(), file.Close())
 }
 
-// capabilities are what a runtime is to hand over besides: limits of bandwidth, the requested addresses and host ports, and the
-// annotations of the pod: a pool, a reservation, and whether the pod is masqueraded.
+// capabilities are what a runtime is to hand over besides: limits of bandwidth, the requested addresses and host ports,
+// and the annotations of the pod: a pool, a reservation, and whether the pod is masqueraded.
 var capabilities = map[string]bool{"bandwidth": true, "ips": true, "portMappings": true, "io.kubernetes.cri.pod-annotations": true}
 
-// list names 1.0.0 for libraries that read one version only, such as libcni 1.1 of containerd 1.6 and 1.7, which refuse a
-// result of 1.1.0. Later ones choose the newest of cniVersions that they know.
+// list names 1.0.0 for libraries that read one version only, such as libcni 1.1 of containerd 1.6 and 1.7, which refuse
+// a result of 1.1.0. Later ones choose the newest of cniVersions that they know.
 func (c *cniConf) list() any {
 	plugin := map[string]any{"type": "porin-cni", "socket": c.socket, "capabilities": capabilities}
 	if c.stateDir != filepath.Dir(c.socket) {

@@ -139,8 +139,8 @@ func (c Config) datapath() datapath.Config {
 	return c.Datapath
 }
 
-// health is the configuration of the node's health endpoint, with what the agent knows of the node. Where another IPAM plugin has
-// the addresses there is none.
+// health is the configuration of the node's health endpoint, with what the agent knows of the node. Where another IPAM
+// plugin has the addresses there is none.
 func (c Config) health() health.Config {
 	c.Health.Node, c.Health.StateDir, c.Health.Dir = c.NodeName, c.EndpointManager.StateDir, c.Store.Dir
 	c.Health.Endpoint = c.Health.Endpoint && c.IPAM.Mode != ipam.ModeDelegated

@@ -7,7 +7,8 @@ import (
 	"porin.dev/porin/cells/ipam"
 )
 
-// TestDefaultPoolAtAPIServer: an agent that may not create the default pool refuses to start with it, and says how the pool is created.
+// TestDefaultPoolAtAPIServer: an agent that may not create the default pool refuses to start with it, and says how the
+// pool is created.
 func TestDefaultPoolAtAPIServer(t *testing.T) {
 	cfg := testConfig(t)
 	cfg.IPAM.Mode, cfg.Store.Backend, cfg.Kubernetes.Kubeconfig = ipam.ModeMultiPool, storeKubernetes, "/etc/porin/kubeconfig"

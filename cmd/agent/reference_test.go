@@ -42,7 +42,8 @@ type contributed struct {
 	Checkers   []doctor.Checker       `group:"doctor.checkers"`
 }
 
-// contributions builds the agent in the mode that has all cells, with the proxy within and with one in a process of its own. It starts nothing.
+// contributions builds the agent in the mode that has all cells, with the proxy within and with one in a process of its
+// own. It starts nothing.
 func contributions(t *testing.T) (c contributed) {
 	t.Helper()
 	for _, mode := range []string{control.ModeInternal, control.ModeExternal} {

@@ -31,11 +31,11 @@ type agentError struct{ body []byte }
 
 func (e *agentError) Error() string { return string(e.body) }
 
-// ask carries the call to the agent and returns what to print: as an *agentError when it is an error. Any other error says
-// that the agent did not carry it out: it is a *v1.Problem, or one of those above.
+// ask carries the call to the agent and returns what to print: as an *agentError when it is an error. Any other error
+// says that the agent did not carry it out: it is a *v1.Problem, or one of those above.
 //
-// It is HTTP/1.0 by hand (RFC 1945), one call a connection: net/http alone would make a process start twice as slowly. An
-// answer ends with the connection, and never comes in chunks.
+// It is HTTP/1.0 by hand (RFC 1945), one call a connection: net/http alone would make a process start twice as slowly.
+// An answer ends with the connection, and never comes in chunks.
 func (c *call) ask(deadline time.Time) ([]byte, error) {
 	body, err := c.body()
 	if err != nil {

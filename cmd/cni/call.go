@@ -66,7 +66,8 @@ func readCall(p process, command string, began moment) (*call, error) {
 	return c, c.checkConfig()
 }
 
-// decodeConfig ignores keys of the wrong type in a DEL, except socket and stateDir: with others it would reach another agent.
+// decodeConfig ignores keys of the wrong type in a DEL, except socket and stateDir: with others it would reach another
+// agent.
 func (c *call) decodeConfig() error {
 	err := json.Unmarshal(c.raw, &c.config)
 	if _, isMismatch := errors.AsType[*json.UnmarshalTypeError](err); isMismatch && c.command == "DEL" {

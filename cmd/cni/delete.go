@@ -16,9 +16,10 @@ import (
 	"porin.dev/porin/internal/rtnl"
 )
 
-// delete has the agent delete, or does it without one: it cuts the host end, so that the stack passes no packet any more,
-// leaves a record for the agent, and removes the link. Where the state directory is full or read-only there is no record: an
-// agent that starts and does not find the link takes the endpoint for deleted. It fails only when another try can help.
+// delete has the agent delete, or does it without one: it cuts the host end, so that the stack passes no packet any
+// more, leaves a record for the agent, and removes the link. Where the state directory is full or read-only there is no
+// record: an agent that starts and does not find the link takes the endpoint for deleted. It fails only when another
+// try can help.
 func (c *call) delete() error {
 	err := c.askToDelete(c.deadline.Add(-reservedForDelete(c.deadline.Sub(c.began.wall))))
 	if err == nil || isAgentError(err) {
@@ -63,9 +64,9 @@ func isAgentError(err error) bool {
 	return printed
 }
 
-// record leaves a record unless the agent answers by now: while the record's lock is held it works off none, and an agent that
-// came up before that does not look at the folder again at once. An agent that hangs is not asked again; if it has heard of
-// the deletion, doing it twice is harmless.
+// record leaves a record unless the agent answers by now: while the record's lock is held it works off none, and an
+// agent that came up before that does not look at the folder again at once. An agent that hangs is not asked again; if
+// it has heard of the deletion, doing it twice is harmless.
 func (c *call) record(hangs bool) (answered bool, err error) {
 	writer, err := deletionrecords.BeginUntil(filepath.Join(c.config.StateDir, "deletions"), c.deadline)
 	if err != nil {
@@ -104,8 +105,8 @@ func (c *call) requestHostEnd(request func(index int) rtnl.Request) error {
 	return err
 }
 
-// beganAfter reads the alias that the agent writes on a host end: "containerID:ifname began=NANOSECONDS". It reports whether
-// the link is of an ADD that began later; not when the alias does not say.
+// beganAfter reads the alias that the agent writes on a host end: "containerID:ifname began=NANOSECONDS". It reports
+// whether the link is of an ADD that began later; not when the alias does not say.
 func beganAfter(alias string, began time.Duration) bool {
 	last := alias[strings.LastIndexByte(alias, ' ')+1:]
 	text, ok := strings.CutPrefix(last, "began=")

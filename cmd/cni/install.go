@@ -11,7 +11,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// install copies this program to the folder that the arguments name. It is the init step of a DaemonSet: its message is one line.
+// install copies this program to the folder that the arguments name. It is the init step of a DaemonSet: its message is
+// one line.
 func (p process) install(arguments []string) int {
 	message, err := "", errors.New("usage: porin-cni install DIR, with an absolute path")
 	if len(arguments) == 1 && filepath.IsAbs(arguments[0]) {
@@ -24,7 +25,8 @@ func (p process) install(arguments []string) int {
 	return p.print([]byte(message), nil)
 }
 
-// installInto replaces dir/porin-cni by a rename, as runtimes start it at any moment. It leaves a file alone that is the same already.
+// installInto replaces dir/porin-cni by a rename, as runtimes start it at any moment. It leaves a file alone that is
+// the same already.
 func installInto(dir string) (string, error) {
 	program, err := os.ReadFile("/proc/self/exe")
 	if err != nil {
@@ -55,7 +57,8 @@ func isInstalled(path string, program []byte) bool {
 	return err == nil && bytes.Equal(content, program)
 }
 
-// writeProgram returns when the file is on disk, so that the rename never publishes half a file, even when the machine crashes.
+// writeProgram returns when the file is on disk, so that the rename never publishes half a file, even when the machine
+// crashes.
 func writeProgram(path string, program []byte) error {
 	file, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o755)
 	if err != nil {

@@ -5,8 +5,8 @@
 //
 // porin-cni install is the init step of a DaemonSet: it copies the plugin to the node.
 //
-// It holds no state and no policy, and links little: a process starts for every pod, twice, and package initialisation is
-// what that costs.
+// It holds no state and no policy, and links little: a process starts for every pod, twice, and package initialisation
+// is what that costs.
 package main
 
 import "os"

@@ -89,8 +89,8 @@ const (
 	dialRetry    = 10 * time.Millisecond
 )
 
-// askUntilAgentIsThere is for ADD: it repeats the call while no agent listens, and if the agent ends in the middle of the call.
-// ADD is idempotent.
+// askUntilAgentIsThere is for ADD: it repeats the call while no agent listens, and if the agent ends in the middle of
+// the call. ADD is idempotent.
 func (c *call) askUntilAgentIsThere() ([]byte, error) {
 	giveUp := c.began.wall.Add(waitForAgent)
 	for {

@@ -375,7 +375,8 @@ func TestConfigTooLarge(t *testing.T) {
 	a.wants("too large for the agent", code, out, 1, `"code":7`)
 }
 
-// TestAddCutOff: an agent that dies in the middle of an ADD is no reason to fail. The next agent is asked the same again.
+// TestAddCutOff: an agent that dies in the middle of an ADD is no reason to fail. The next agent is asked the same
+// again.
 func TestAddCutOff(t *testing.T) {
 	testutil.Root(t)
 	for name, cut := range map[string]string{"at once": "", "in its head": "HTTP/1.0 200 OK\r\nContent-", "in its body": "HTTP/1.0 200 OK\r\nContent-Length: 2\r\n\r\n{"} {

@@ -1,10 +1,11 @@
 package main
 
-// maxDepth is how deep a configuration may be nested: encoding/json reads no more than 10,000 levels, and real ones have ten.
+// maxDepth is how deep a configuration may be nested: encoding/json reads no more than 10,000 levels, and real ones
+// have ten.
 const maxDepth = 1000
 
-// shallow returns the JSON text with null in place of values nested deeper than maxDepth, in a new slice if it replaces any. For
-// a text that is not JSON the result is not JSON either.
+// shallow returns the JSON text with null in place of values nested deeper than maxDepth, in a new slice if it replaces
+// any. For a text that is not JSON the result is not JSON either.
 func shallow(text []byte) []byte {
 	var out []byte
 	depth, from, inString := 0, 0, false

@@ -9,8 +9,8 @@ import (
 // statusTimeout bounds the wait for an agent that hangs: runtimes hold locks during STATUS, and ADD and DEL stall.
 const statusTimeout = 2 * time.Second
 
-// status asks the agent. Without one it succeeds while an agent was there lately: a runtime makes the node NotReady when
-// STATUS fails, and an agent is restarted now and then.
+// status asks the agent. Without one it succeeds while an agent was there lately: a runtime makes the node NotReady
+// when STATUS fails, and an agent is restarted now and then.
 func (c *call) status() error {
 	deadline := c.began.wall.Add(statusTimeout)
 	if deadline.After(c.deadline) {

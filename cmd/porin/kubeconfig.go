@@ -27,8 +27,8 @@ func administrator(flags func(*pflag.FlagSet, *options)) func(*pflag.FlagSet, *o
 	}
 }
 
-// connect makes the client of the agent, or, with --kubeconfig, a client of the agent's routes in this process that work on the
-// records at the API server.
+// connect makes the client of the agent, or, with --kubeconfig, a client of the agent's routes in this process that
+// work on the records at the API server.
 func (s *session) connect() (disconnect func(), err error) {
 	if s.kubeContext != "" && s.kubeconfig == "" {
 		return nil, usageError{"--context: want --kubeconfig, too"}

@@ -24,7 +24,8 @@ func (s *session) print(value any, human func(w io.Writer)) error {
 	return w.Flush()
 }
 
-// row writes the cells of one line. Text from others, as the name of a pod, must not move the cursor. Errors that were joined have several lines.
+// row writes the cells of one line. Text from others, as the name of a pod, must not move the cursor. Errors that were
+// joined have several lines.
 func row(w io.Writer, cells ...any) {
 	texts := make([]string, len(cells))
 	for i, cell := range cells {

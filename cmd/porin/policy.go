@@ -247,7 +247,8 @@ func clusterKinds() []string {
 	return []string{"ClusterNetworkPolicy", "AdminNetworkPolicy", "BaselineAdminNetworkPolicy", "CiliumClusterwideNetworkPolicy"}
 }
 
-// parsePolicyRef reads KIND/NAMESPACE/NAME, NAMESPACE/NAME of a NetworkPolicy, and KIND/NAME of a policy of the cluster.
+// parsePolicyRef reads KIND/NAMESPACE/NAME, NAMESPACE/NAME of a NetworkPolicy, and KIND/NAME of a policy of the
+// cluster.
 func parsePolicyRef(verb, text string) (policyRef, error) {
 	parts := strings.Split(text, "/")
 	if slices.Contains(parts, "") {

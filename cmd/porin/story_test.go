@@ -97,8 +97,9 @@ func code(ts *testscript.TestScript, _ bool, args []string) {
 	}
 }
 
-// agent start | stop | add | not-ready | stuck | failing | sick | blind | outside | without-pools | store-away | store-back | store-never-away |
-// recovery-requested | recovering | clashing | unwritable | writable | in-audit | without-policies | without-proxy
+// agent start | stop | add | not-ready | stuck | failing | sick | blind | outside | without-pools | store-away |
+// store-back | store-never-away | recovery-requested | recovering | clashing | unwritable | writable | in-audit |
+// without-policies | without-proxy
 func agent(ts *testscript.TestScript, _ bool, args []string) {
 	w := ts.Value(worldKey{}).(*world)
 	switch args[0] {

@@ -13,7 +13,8 @@ import (
 	"porin.dev/porin/internal/httpx"
 )
 
-// TestErrorKeepsTerminal has the agent refuse a manifest whose names would move the cursor and set the title of the terminal.
+// TestErrorKeepsTerminal has the agent refuse a manifest whose names would move the cursor and set the title of the
+// terminal.
 func TestErrorKeepsTerminal(t *testing.T) {
 	socket := filepath.Join(t.TempDir(), "agent.sock")
 	listener, err := net.Listen("unix", socket)

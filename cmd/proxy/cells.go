@@ -17,7 +17,8 @@ import (
 	"porin.dev/porin/internal/restored"
 )
 
-// Cells is the proxy: the module that the agent has within, with control by the agent in the place of its policies, and the maps that the agent has pinned.
+// Cells is the proxy: the module that the agent has within, with control by the agent in the place of its policies, and
+// the maps that the agent has pinned.
 func Cells(cfg Config) fx.Option {
 	return fx.Options(
 		metrics.Module(cfg.Metrics),

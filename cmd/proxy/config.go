@@ -17,7 +17,8 @@ import (
 // Config is the whole configuration of the proxy.
 type Config struct {
 	BPFRoot string
-	// StayWhenReplaced keeps the process until SIGTERM after another one has taken over. It serves again when that one has ended.
+	// StayWhenReplaced keeps the process until SIGTERM after another one has taken over. It serves again when that one has
+	// ended.
 	StayWhenReplaced bool
 
 	Logging    settings.Logging

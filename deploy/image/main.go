@@ -1,5 +1,5 @@
-// Command image packs Porin's programs into an OCI archive: an index with an image for each platform, from scratch, of one layer each.
-// The same programs give the same archive.
+// Command image packs Porin's programs into an OCI archive: an index with an image for each platform, from scratch, of
+// one layer each. The same programs give the same archive.
 //
 //	image [flags] DIR PLATFORM...
 //
@@ -30,7 +30,8 @@ import (
 // programs are the files of the image.
 var programs = []string{"porin", "porin-agent", "porin-cni", "porin-proxy"}
 
-// searchPath is for commands in the container, such as porin, and for IPAM plugins that the agent starts in the root of its node.
+// searchPath is for commands in the container, such as porin, and for IPAM plugins that the agent starts in the root of
+// its node.
 const searchPath = "PATH=/:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 // epoch is the time of every file, image and archive entry.
@@ -144,7 +145,8 @@ func (o *options) layer(platform *v1.Platform) (v1.Layer, error) {
 		tarball.WithCompressionLevel(gzip.DefaultCompression), tarball.WithCompressedCaching)
 }
 
-// writeArchive writes an OCI image layout whose only entry is the index, as a tar file. The folder dir has the layout meanwhile.
+// writeArchive writes an OCI image layout whose only entry is the index, as a tar file. The folder dir has the layout
+// meanwhile.
 func (o *options) writeArchive(out io.Writer, dir string, index v1.ImageIndex) error {
 	path, err := layout.Write(dir, empty.Index)
 	if err != nil {

@@ -58,9 +58,9 @@ func (k Kind) fault(path string, err error) error {
 	return k.Fault(path, err)
 }
 
-// Read reads the whole file, calls read if it is not nil, and changes nothing. A file that is shorter than it says it is would
-// end the process with SIGBUS at the first page that is missing, for bbolt maps it. A file that is not there is a
-// [fs.ErrNotExist].
+// Read reads the whole file, calls read if it is not nil, and changes nothing. A file that is shorter than it says it
+// is would end the process with SIGBUS at the first page that is missing, for bbolt maps it. A file that is not there
+// is a [fs.ErrNotExist].
 func (k Kind) Read(path string, read func(tx *bbolt.Tx) error) error {
 	info, err := os.Stat(path)
 	if err != nil {

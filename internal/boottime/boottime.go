@@ -1,5 +1,5 @@
-// Package boottime reads the clock that all processes of a node share and that cannot be set: CLOCK_BOOTTIME (clock_gettime(2),
-// Linux 2.6.39). It goes on while the machine sleeps, and starts from zero with each boot.
+// Package boottime reads the clock that all processes of a node share and that cannot be set: CLOCK_BOOTTIME
+// (clock_gettime(2), Linux 2.6.39). It goes on while the machine sleeps, and starts from zero with each boot.
 package boottime
 
 import (
@@ -15,7 +15,8 @@ import (
 // Now is the time since the node booted.
 func Now() time.Duration {
 	var ts unix.Timespec
-	// It cannot fail for a clock that is there, and does not block, so the scheduler need not hear of it: 180 ns, and not 245.
+	// It cannot fail for a clock that is there, and does not block, so the scheduler need not hear of it: 180 ns, and not
+	// 245.
 	_, _, _ = unix.RawSyscall(unix.SYS_CLOCK_GETTIME, unix.CLOCK_BOOTTIME, uintptr(unsafe.Pointer(&ts)), 0)
 	return time.Duration(ts.Nano())
 }

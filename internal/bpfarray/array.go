@@ -1,4 +1,5 @@
-// Package bpfarray reads arrays of BPF programs through memory that is shared with the kernel: a system call takes longer than all else that is done with one value.
+// Package bpfarray reads arrays of BPF programs through memory that is shared with the kernel: a system call takes
+// longer than all else that is done with one value.
 package bpfarray
 
 import (
@@ -9,8 +10,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Mmap maps an array into memory if it was made for that, with BPF_F_MMAPABLE (Linux 5.5); other maps are left as they are. It comes before the map is used by several
-// goroutines. The memory is released some time after the map was closed.
+// Mmap maps an array into memory if it was made for that, with BPF_F_MMAPABLE (Linux 5.5); other maps are left as they
+// are. It comes before the map is used by several goroutines. The memory is released some time after the map was
+// closed.
 func Mmap(m *ebpf.Map) error {
 	if m.Flags()&unix.BPF_F_MMAPABLE == 0 {
 		return nil
@@ -21,8 +23,8 @@ func Mmap(m *ebpf.Map) error {
 	return nil
 }
 
-// Read returns a value of an array with BPF_F_MMAPABLE. V has the layout of the map's value. As with a system call, a value that is being written may be read half
-// old and half new, but not a word of it.
+// Read returns a value of an array with BPF_F_MMAPABLE. V has the layout of the map's value. As with a system call, a
+// value that is being written may be read half old and half new, but not a word of it.
 func Read[V any](m *ebpf.Map, index uint32) (value V, err error) {
 	memory, err := m.Memory()
 	if err != nil {

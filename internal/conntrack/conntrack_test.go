@@ -18,8 +18,8 @@ func pair(source, destination string) conntrack.Tuple {
 	return conntrack.Tuple{Source: netip.MustParseAddrPort(source), Destination: netip.MustParseAddrPort(destination)}
 }
 
-// TestGet asks for connections that were put into the table of a namespace: translated ones, of both families, and a missing
-// connection.
+// TestGet asks for connections that were put into the table of a namespace: translated ones, of both families, and a
+// missing connection.
 func TestGet(t *testing.T) {
 	testutil.Root(t)
 	ns := testutil.NewNode(t)

@@ -19,9 +19,9 @@ const (
 	byDestination  = 1 << 5 // its port
 )
 
-// DeleteOpened deletes the connections of a family (AF_INET, AF_INET6) and protocol that match. port is the port that they
-// were opened to, or 0 for any. It returns how many it deleted. The kernel walks its whole table, of all network namespaces: that takes 11 ms with 262,144
-// buckets, however few connections there are.
+// DeleteOpened deletes the connections of a family (AF_INET, AF_INET6) and protocol that match. port is the port that
+// they were opened to, or 0 for any. It returns how many it deleted. The kernel walks its whole table, of all network
+// namespaces: that takes 11 ms with 262,144 buckets, however few connections there are.
 func (s *Socket) DeleteOpened(family, protocol uint8, port uint16, matches func(Connection) bool) (n int, err error) {
 	answers, err := s.conn.Execute(netlink.Message{
 		Header: netlink.Header{Type: messageGet, Flags: netlink.Request | netlink.Dump}, Data: openedFilter(family, protocol, port),

@@ -6,7 +6,8 @@ import (
 	"testing"
 )
 
-// FuzzDecode reads the attributes of a kernel's possible answer, with bytes after the message: a request's attributes are like them.
+// FuzzDecode reads the attributes of a kernel's possible answer, with bytes after the message: a request's attributes
+// are like them.
 func FuzzDecode(f *testing.F) {
 	packet := Tuple{netip.MustParseAddrPort("10.1.0.2:40000"), netip.MustParseAddrPort("10.96.0.1:80")}
 	for _, protocol := range []uint8{6, 1} {

@@ -26,10 +26,9 @@ type entry struct {
 	path string
 }
 
-// Drain calls remove with all records, the oldest first, and drops each whose error is nil;
-// another stays for the next time. Without records it is not called. No record is written meanwhile. A file that is no
-// record is renamed to "*.bad" and reported, never dropped. done counts the records that are gone. A folder that is not there
-// is empty.
+// Drain calls remove with all records, the oldest first, and drops each whose error is nil; another stays for the next
+// time. Without records it is not called. No record is written meanwhile. A file that is no record is renamed to
+// "*.bad" and reported, never dropped. done counts the records that are gone. A folder that is not there is empty.
 func Drain(dir string, remove func([]Record) []error) (done int, err error) {
 	if _, err := os.Stat(dir); errors.Is(err, os.ErrNotExist) {
 		return 0, nil

@@ -22,7 +22,8 @@ type Record struct {
 	NetNS  string `json:"netns,omitempty"`  // CNI_NETNS
 }
 
-// maxRecord bounds what is read of a file, in bytes. A network configuration that the plugin takes may become six times as long.
+// maxRecord bounds what is read of a file, in bytes. A network configuration that the plugin takes may become six times
+// as long.
 const maxRecord = 4 << 20
 
 var errNoContainer = errors.New("it names no container")

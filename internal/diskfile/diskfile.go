@@ -10,8 +10,8 @@ import (
 // newSuffix ends the name of a file that is being written.
 const newSuffix = ".new"
 
-// Replace replaces the file, as a whole or not at all, and returns when text and name are on the disk. The file has mode 0600.
-// Its folder exists. Two calls for one path must not run at the same time.
+// Replace replaces the file, as a whole or not at all, and returns when text and name are on the disk. The file has
+// mode 0600. Its folder exists. Two calls for one path must not run at the same time.
 func Replace(path string, text []byte) error {
 	f, err := os.OpenFile(path+newSuffix, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
 	if err != nil {

@@ -48,7 +48,8 @@ func Wrap(kind Kind, err error) error {
 	return &fault{kind: kind, text: err.Error(), err: err}
 }
 
-// KindOf returns the outermost kind in err's chain. A context's end is [Deadline]; an error without a kind is [Internal].
+// KindOf returns the outermost kind in err's chain. A context's end is [Deadline]; an error without a kind is
+// [Internal].
 func KindOf(err error) Kind {
 	if f, ok := errors.AsType[*fault](err); ok {
 		return f.kind

@@ -1,4 +1,5 @@
-// Package firewall finds the nftables chains of other programs that drop forwarded packets. It does not see legacy iptables.
+// Package firewall finds the nftables chains of other programs that drop forwarded packets. It does not see legacy
+// iptables.
 package firewall
 
 import (
@@ -43,7 +44,8 @@ func ownerOf(names []string) string {
 	return strings.Join(programs, " or ")
 }
 
-// Dropping returns the chains that drop forwarded packets of the network namespace unless a rule accepts them. It leaves out Porin's tables.
+// Dropping returns the chains that drop forwarded packets of the network namespace unless a rule accepts them. It
+// leaves out Porin's tables.
 func Dropping(namespace *os.File) (chains []Chain, err error) {
 	err = netns.In(int(namespace.Fd()), func() (err error) { chains, err = dropping(); return err })
 	return chains, err

@@ -1,5 +1,5 @@
-// Package flock locks files against other processes (flock(2)). The kernel releases a lock when all copies of the file are closed: at the latest when the processes
-// that have them end.
+// Package flock locks files against other processes (flock(2)). The kernel releases a lock when all copies of the file
+// are closed: at the latest when the processes that have them end.
 package flock
 
 import (

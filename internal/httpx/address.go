@@ -9,7 +9,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// CheckAddress returns what is wrong with the value of a flag that is a host:port to serve on. "" serves nothing, and is right.
+// CheckAddress returns what is wrong with the value of a flag that is a host:port to serve on. "" serves nothing, and
+// is right.
 func CheckAddress(flag, address, example string) error {
 	if address == "" {
 		return nil

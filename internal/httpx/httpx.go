@@ -41,8 +41,8 @@ func JSON(w http.ResponseWriter, status int, body any) error {
 	return nil
 }
 
-// Send is [JSON] for whoever must know whether the caller was there to take the answer: its error says that it was not, or
-// that body is none. That it was there does not mean that it has read it.
+// Send is [JSON] for whoever must know whether the caller was there to take the answer: its error says that it was not,
+// or that body is none. That it was there does not mean that it has read it.
 func Send(w http.ResponseWriter, status int, body any) error {
 	buf, err := json.Marshal(body)
 	if err != nil {

@@ -1,5 +1,5 @@
-// Package keylock has a lock for each key, that can be waited for with a context. Work for one key is done one after the other, and does not keep that for other
-// keys waiting.
+// Package keylock has a lock for each key, that can be waited for with a context. Work for one key is done one after
+// the other, and does not keep that for other keys waiting.
 package keylock
 
 import (

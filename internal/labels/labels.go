@@ -20,7 +20,8 @@ const maxLabels = 256
 
 var dnsName = regexp.MustCompile(`^[a-z0-9]([a-z0-9-]*[a-z0-9])?(\.[a-z0-9]([a-z0-9-]*[a-z0-9])?)*$`) // RFC 1123
 
-// Check reports every label that is none, and more of them than [maxLabels], beginning with what it is of: "node-labels".
+// Check reports every label that is none, and more of them than [maxLabels], beginning with what it is of:
+// "node-labels".
 func Check(what string, labels map[string]string) error {
 	if len(labels) > maxLabels {
 		return fmt.Errorf("%s: %d, more than %d", what, len(labels), maxLabels)

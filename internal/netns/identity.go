@@ -42,8 +42,8 @@ func CheckContainer(fd int) error {
 	return nil
 }
 
-// Cookie identifies the network namespace that fd is a file descriptor of, for as long as the machine runs (SO_NETNS_COOKIE,
-// Linux 5.14). The inode number does not: the kernel gives it to the next namespace.
+// Cookie identifies the network namespace that fd is a file descriptor of, for as long as the machine runs
+// (SO_NETNS_COOKIE, Linux 5.14). The inode number does not: the kernel gives it to the next namespace.
 func Cookie(fd int) (cookie uint64, err error) {
 	err = In(fd, func() error {
 		cookie, err = cookieHere()
@@ -69,8 +69,8 @@ func cookieHere() (uint64, error) {
 	return cookie, nil
 }
 
-// WriteSysctl writes a file below /proc/sys/net as the namespace of fd has it: "ipv6/conf/eth0/disable_ipv6". The thread that
-// enters the namespace ends afterwards.
+// WriteSysctl writes a file below /proc/sys/net as the namespace of fd has it: "ipv6/conf/eth0/disable_ipv6". The
+// thread that enters the namespace ends afterwards.
 func WriteSysctl(fd int, name, value string) error {
 	return enter(fd, func() error { return os.WriteFile("/proc/sys/net/"+name, []byte(value), 0) })
 }

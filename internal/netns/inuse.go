@@ -11,10 +11,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// InUse returns the cookies of the network namespaces that a thread is in, as far as the process file system shows it: all of
-// the node's when the agent is in the node's PID namespace, and else only its own container's. Its own namespace and
-// its own threads do not count. It takes CAP_SYS_PTRACE: without it a thread of another user cannot be looked into, and is not
-// even listed where /proc is mounted with hidepid (proc(5)). Then InUse fails.
+// InUse returns the cookies of the network namespaces that a thread is in, as far as the process file system shows it:
+// all of the node's when the agent is in the node's PID namespace, and else only its own container's. Its own namespace
+// and its own threads do not count. It takes CAP_SYS_PTRACE: without it a thread of another user cannot be looked into,
+// and is not even listed where /proc is mounted with hidepid (proc(5)). Then InUse fails.
 func InUse() (cookies map[uint64]bool, err error) {
 	if err := checkPtrace(); err != nil {
 		return nil, err

@@ -1,9 +1,10 @@
 // Package netns runs functions and opens netlink sockets in other network namespaces.
 //
-// A network namespace belongs to a thread, and Go moves goroutines between threads. [In], [InNew] and [WriteSysctl] are the only
-// places that change the namespace of a thread, always in a goroutine of their own. A thread that is still in another namespace
-// is never given back to the runtime: it ends with its goroutine. So it is never the main thread of the process, which cannot
-// end: the runtime parks it for good, it would keep the namespace alive, and /proc/self/ns/net would name that one.
+// A network namespace belongs to a thread, and Go moves goroutines between threads. [In], [InNew] and [WriteSysctl] are
+// the only places that change the namespace of a thread, always in a goroutine of their own. A thread that is still in
+// another namespace is never given back to the runtime: it ends with its goroutine. So it is never the main thread of
+// the process, which cannot end: the runtime parks it for good, it would keep the namespace alive, and
+// /proc/self/ns/net would name that one.
 package netns
 
 import (
@@ -16,8 +17,8 @@ import (
 )
 
 // In runs f in the network namespace that fd is a file descriptor of, in a goroutine on a thread without other users
-// meanwhile, and returns when f has. Sockets that f opens, and /proc/sys/net as f sees it, belong to that namespace; goroutines
-// that f starts do not. f must not panic.
+// meanwhile, and returns when f has. Sockets that f opens, and /proc/sys/net as f sees it, belong to that namespace;
+// goroutines that f starts do not. f must not panic.
 //
 // When the thread cannot return to its own namespace, In returns an error, and the thread ends.
 func In(fd int, f func() error) error {
@@ -29,8 +30,8 @@ func In(fd int, f func() error) error {
 	return result(done)
 }
 
-// onThread starts f in a goroutine that is locked to its thread, and not to the main thread. The thread ends with f unless f
-// unlocks it.
+// onThread starts f in a goroutine that is locked to its thread, and not to the main thread. The thread ends with f
+// unless f unlocks it.
 func onThread(f func()) {
 	go func() {
 		runtime.LockOSThread()
@@ -109,8 +110,8 @@ func away(f func() error) error {
 	return result(done)
 }
 
-// Open opens a route-netlink socket in the network namespace that fd is a file descriptor of, and returns the [Cookie] of that.
-// The socket stays in the namespace whatever thread uses it. The caller closes it.
+// Open opens a route-netlink socket in the network namespace that fd is a file descriptor of, and returns the [Cookie]
+// of that. The socket stays in the namespace whatever thread uses it. The caller closes it.
 //
 // It exists because netlink.NewHandleAt ignores a thread that cannot return, and gives it to other goroutines.
 func Open(fd int) (cookie uint64, handle *netlink.Handle, err error) {

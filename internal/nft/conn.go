@@ -32,8 +32,8 @@ type conn struct {
 	table  *Table
 }
 
-// connect opens the socket by [netns.In]: with a namespace of its own, mdlayher/socket drops the error of a socket that cannot be
-// opened, and its callers use nil (withNetNS of v0.5.1, to be reported at github.com/mdlayher/socket).
+// connect opens the socket by [netns.In]: with a namespace of its own, mdlayher/socket drops the error of a socket that
+// cannot be opened, and its callers use nil (withNetNS of v0.5.1, to be reported at github.com/mdlayher/socket).
 func (t *Table) connect(namespace *os.File) (_ *conn, err error) {
 	c := &conn{table: t}
 	err = netns.In(int(namespace.Fd()), func() (err error) {

@@ -9,7 +9,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// DeleteTables deletes tables of family inet in the network namespace of the calling thread, and returns the names of tables that it has found.
+// DeleteTables deletes tables of family inet in the network namespace of the calling thread, and returns the names of
+// tables that it has found.
 func DeleteTables(names ...string) (deleted []string, err error) {
 	conn, err := nftables.New()
 	if err != nil {

@@ -133,8 +133,8 @@ func (o *Owner) applyLocked(c *conn, want State) error {
 	return nil
 }
 
-// Read returns what the table has: nil without a table, and an empty State when more than elements is not as it should be.
-// The caller must not change it.
+// Read returns what the table has: nil without a table, and an empty State when more than elements is not as it should
+// be. The caller must not change it.
 func (o *Owner) Read() (have State, err error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()

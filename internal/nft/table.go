@@ -67,8 +67,8 @@ func (c Chain) nft(table *nftables.Table) *nftables.Chain {
 // ruleComment is NFTNL_UDATA_RULE_COMMENT of libnftnl: nft list shows the text.
 const ruleComment userdata.Type = 0
 
-// userData marks a rule as ours: its comment, with a digest of its expressions. A rule that another program has changed, or an
-// older version has made, has another one.
+// userData marks a rule as ours: its comment, with a digest of its expressions. A rule that another program has
+// changed, or an older version has made, has another one.
 func (r Rule) userData() []byte {
 	digest := sha256.New()
 	for _, e := range r.exprs {

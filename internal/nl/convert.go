@@ -7,8 +7,8 @@ import (
 	"github.com/vishvananda/netlink"
 )
 
-// Protocol marks the routes and rules that Porin makes (rtm_protocol, RTPROT_...). It has no name in the kernel; 80 is free in
-// linux/rtnetlink.h and in what iproute2 ships.
+// Protocol marks the routes and rules that Porin makes (rtm_protocol, RTPROT_...). It has no name in the kernel; 80 is
+// free in linux/rtnetlink.h and in what iproute2 ships.
 const Protocol = 80
 
 // LinkAt names an interface by its index, for functions of the library that need no more of it.

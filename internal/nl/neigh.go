@@ -9,8 +9,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Neighbours reads single neighbour entries of a network namespace. The library only lists them, and the kernel's list is of
-// all interfaces: for each of a node's endpoints in turn that would be quadratic.
+// Neighbours reads single neighbour entries of a network namespace. The library only lists them, and the kernel's list
+// is of all interfaces: for each of a node's endpoints in turn that would be quadratic.
 type Neighbours struct{ socket *nl.SocketHandle }
 
 // OpenNeighbours opens a socket in the network namespace of the calling thread. The caller closes it.
@@ -25,8 +25,8 @@ func OpenNeighbours() (*Neighbours, error) {
 // Close closes the socket.
 func (n *Neighbours) Close() { n.socket.Socket.Close() }
 
-// Get reads the entry of an address on the interface: unix.ENOENT when there is none, unix.ENODEV without the interface.
-// Linux 5.0 and later.
+// Get reads the entry of an address on the interface: unix.ENOENT when there is none, unix.ENODEV without the
+// interface. Linux 5.0 and later.
 func (n *Neighbours) Get(link int, addr netip.Addr) (*netlink.Neigh, error) {
 	family := netlink.FAMILY_V4
 	if addr.Is6() {

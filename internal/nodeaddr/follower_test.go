@@ -30,7 +30,8 @@ func (s *fakeSource) Watch(context.Context) (<-chan netip.Addr, error) {
 	return next.changes, next.err
 }
 
-// TestFollower: update is called at the start, and for relevant changes; and again when the kernel drops notifications, as soon as a new watch begins.
+// TestFollower: update is called at the start, and for relevant changes; and again when the kernel drops notifications,
+// as soon as a new watch begins.
 func TestFollower(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		relevant, other := netip.MustParseAddr("192.0.2.1"), netip.MustParseAddr("198.51.100.1")

@@ -12,8 +12,8 @@ import (
 	"porin.dev/porin/internal/nl"
 )
 
-// Source has the addresses of the interfaces of the node. Left out are link-local ones of IPv6, as every interface has one, and the
-// IPv4 dummy address (RFC 7600), which interfaces without senders have, such as the proxy's.
+// Source has the addresses of the interfaces of the node. Left out are link-local ones of IPv6, as every interface has
+// one, and the IPv4 dummy address (RFC 7600), which interfaces without senders have, such as the proxy's.
 type Source interface {
 	// List returns all of them, each with the name of an interface that has it.
 	List() (map[netip.Addr]string, error)

@@ -11,8 +11,9 @@ import (
 
 const path = "/proc/sys"
 
-// MakeWritable remounts /proc/sys writable if it is a read-only mount, as container runtimes make it (runtime-spec, readonlyPaths). It changes the
-// container's own mount alone. It needs CAP_SYS_ADMIN; AppArmor's profiles of container runtimes deny it.
+// MakeWritable remounts /proc/sys writable if it is a read-only mount, as container runtimes make it (runtime-spec,
+// readonlyPaths). It changes the container's own mount alone. It needs CAP_SYS_ADMIN; AppArmor's profiles of container
+// runtimes deny it.
 func MakeWritable() error {
 	var stat unix.Statfs_t
 	if err := unix.Statfs(path, &stat); err != nil {

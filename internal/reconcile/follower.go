@@ -25,7 +25,8 @@ type Source[O comparable] interface {
 	Watch(ctx context.Context) (<-chan O, error)
 	// Owners are all to compare when the watch has begun.
 	Owners() []O
-	// Differs reports whether the owner lacks something that Repair can make. An owner that is being made or taken down does not.
+	// Differs reports whether the owner lacks something that Repair can make. An owner that is being made or taken down
+	// does not.
 	Differs(owner O) (bool, error)
 	// Repair makes what the owner lacks, in its turn.
 	Repair(ctx context.Context, owner O) error
@@ -58,7 +59,8 @@ func NewFollower[O comparable](source Source[O], log *slog.Logger) *Follower[O] 
 	return &Follower[O]{source: source, log: log, slots: make(chan struct{}, parallel), owners: map[O]*followed{}}
 }
 
-// IsContested reports whether the owner was repaired so often that its next repair waits: another program removes the same again.
+// IsContested reports whether the owner was repaired so often that its next repair waits: another program removes the
+// same again.
 func (f *Follower[O]) IsContested(owner O) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -140,7 +142,8 @@ func (f *Follower[O]) serve(ctx context.Context, owner O, o *followed) {
 	}
 }
 
-// compare repairs the owner if it has to be and may be. It returns the time to the next comparison; 0 is with the next event.
+// compare repairs the owner if it has to be and may be. It returns the time to the next comparison; 0 is with the next
+// event.
 func (f *Follower[O]) compare(ctx context.Context, owner O, o *followed) (next time.Duration) {
 	f.slots <- struct{}{}
 	defer func() { <-f.slots }()

@@ -10,12 +10,13 @@ import (
 //
 // All methods may be called concurrently, Update and Delete not for the same owner.
 type Part[O any] interface {
-	// Update makes what the owner should have, whatever there is. It reads nothing. When it fails, its writes are left to Delete.
+	// Update makes what the owner should have, whatever there is. It reads nothing. When it fails, its writes are left to
+	// Delete.
 	Update(owner O) error
 	// Delete removes what Update made, as far as it is there.
 	Delete(owner O) error
-	// Compare returns what is missing, or not as Update would make it. It reads each thing by its name, because a list that
-	// changes while it is read may lack something. Where only a list tells and it was interrupted, the error wraps
+	// Compare returns what is missing, or not as Update would make it. It reads each thing by its name, because a list
+	// that changes while it is read may lack something. Where only a list tells and it was interrupted, the error wraps
 	// netlink.ErrDumpInterrupted.
 	Compare(owner O) ([]Difference, error)
 	// Orphans lists what Update makes and no owner should have. It calls owners after it has read the kernel.
@@ -97,8 +98,8 @@ func Prune[O any](owners func() []O, parts ...Part[O]) (removed []string, err er
 	return removed, err
 }
 
-// Examine compares the owners that list returns before the comparison, and the same after it. It leaves out an owner whose
-// comparison was interrupted: the next examination may see more.
+// Examine compares the owners that list returns before the comparison, and the same after it. It leaves out an owner
+// whose comparison was interrupted: the next examination may see more.
 func Examine[O comparable](list func() []O, parts ...Part[O]) (found []Found[O], err error) {
 	var all []Found[O]
 	for _, owner := range list() {

@@ -9,10 +9,11 @@ import (
 type Operations[O any, K comparable, V any] interface {
 	// Desired returns what the owner should have, in the order of Apply.
 	Desired(owner O) []Thing[K, V]
-	// Has reports whether the thing is in a place of the owner, such as its link. A thing in no owner's place is no orphan: it is
-	// another cell's, or goes with its place.
+	// Has reports whether the thing is in a place of the owner, such as its link. A thing in no owner's place is no
+	// orphan: it is another cell's, or goes with its place.
 	Has(owner O, key K) bool
-	// List returns what bears the cell's mark: in part, when the list changed while it was read. Nil for a kind without orphans.
+	// List returns what bears the cell's mark: in part, when the list changed while it was read. Nil for a kind without
+	// orphans.
 	List() ([]K, error)
 	// Get reads one thing by its name, also when another program has made it.
 	Get(key K) (have V, found bool, err error)
@@ -22,7 +23,8 @@ type Operations[O any, K comparable, V any] interface {
 	Remove(key K) error
 	// Compare says what differs; "" is nothing.
 	Compare(want, have V) string
-	// Name names the thing of an owner: "route to 10.0.0.2". NameOrphan names it without one: "route to 10.0.0.2/32 by link 7".
+	// Name names the thing of an owner: "route to 10.0.0.2". NameOrphan names it without one: "route to 10.0.0.2/32 by
+	// link 7".
 	Name(key K) string
 	NameOrphan(key K) string
 }

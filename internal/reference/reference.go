@@ -74,7 +74,8 @@ func Code(text string) string {
 	return "`" + text + "`"
 }
 
-// Keys returns a row for each JSON key that decoding into config reads: its path and the field's tag doc. Each field needs both.
+// Keys returns a row for each JSON key that decoding into config reads: its path and the field's tag doc. Each field
+// needs both.
 func Keys(t *testing.T, config any) [][]string {
 	t.Helper()
 	return keysBelow(t, "", reflect.TypeOf(config))

@@ -1,5 +1,5 @@
-// Package restored is the barrier behind which everything of an earlier life of the agent is there again, or held. Code that
-// gives out new resources, or judges existing ones, waits for it.
+// Package restored is the barrier behind which everything of an earlier life of the agent is there again, or held. Code
+// that gives out new resources, or judges existing ones, waits for it.
 package restored
 
 import (

@@ -11,7 +11,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ErrOverrun says that notifications were lost, because they were not read fast enough. Their content must be read again.
+// ErrOverrun says that notifications were lost, because they were not read fast enough. Their content must be read
+// again.
 var ErrOverrun = errors.New("link notifications were lost")
 
 // LinkWatch hears of the end of every interface in one network namespace, from the time it was made. The kernel

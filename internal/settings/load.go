@@ -1,4 +1,5 @@
-// Package settings reads the configuration of Porin's daemons: from flags, the environment and a YAML file; and makes their logger.
+// Package settings reads the configuration of Porin's daemons: from flags, the environment and a YAML file; and makes
+// their logger.
 package settings
 
 import (

@@ -32,7 +32,8 @@ type Agent struct {
 }
 
 // StartAgent runs bin/porin-agent in the node's namespace with the node's folders, and waits until it is ready. Flags
-// are added to those and win over them. The agent is killed at the end of the test; its log is shown when the test fails.
+// are added to those and win over them. The agent is killed at the end of the test; its log is shown when the test
+// fails.
 func (n *Node) StartAgent(t testing.TB, bin string, flags ...string) *Agent {
 	t.Helper()
 	a := n.NewAgent(bin, flags...)
@@ -102,8 +103,8 @@ func (a *Agent) start() error {
 	return err
 }
 
-// noHealthEndpoint leaves out an endpoint and its addresses, which tests do not count on; a flag wins over it. An agent of another
-// version need not know it.
+// noHealthEndpoint leaves out an endpoint and its addresses, which tests do not count on; a flag wins over it. An agent
+// of another version need not know it.
 const noHealthEndpoint = "PORIN_HEALTH_ENDPOINT=false"
 
 // exec starts the process on a thread in the node's namespace.
@@ -128,7 +129,8 @@ func (a *Agent) exec() error {
 	return nil
 }
 
-// Command is a command of the program, such as cleanup, with the agent's flags and Wrap. It is to be started in the node's namespace.
+// Command is a command of the program, such as cleanup, with the agent's flags and Wrap. It is to be started in the
+// node's namespace.
 func (a *Agent) Command(args ...string) *exec.Cmd {
 	cmd := exec.Command(filepath.Join(a.bin, "porin-agent"), append(args, a.flags...)...)
 	a.Wrap.apply(cmd)

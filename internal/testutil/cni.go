@@ -127,8 +127,8 @@ func (c *CNI) Status() error {
 	return c.conf.GetStatusNetworkList(ctx, c.List)
 }
 
-// GC removes every attachment of the network but these. Like a runtime's, it first detaches, one by one, the attachments that the
-// cache knows and the list does not.
+// GC removes every attachment of the network but these. Like a runtime's, it first detaches, one by one, the
+// attachments that the cache knows and the list does not.
 func (c *CNI) GC(valid ...*Container) error {
 	ctx, cancel := context.WithTimeout(context.Background(), Patience)
 	defer cancel()

@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// Patience bounds whatever a test waits for that must come. It is generous, as emulated and busy machines are slow, and a test
-// that passes does not use it up. How fast something is, make bench says.
+// Patience bounds whatever a test waits for that must come. It is generous, as emulated and busy machines are slow, and
+// a test that passes does not use it up. How fast something is, make bench says.
 const Patience = 2 * time.Minute
 
 // Eventually calls condition until it returns nil, and fails the test with its last error after Patience.

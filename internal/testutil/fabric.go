@@ -187,7 +187,8 @@ func (f *Fabric) RoutePods(t testing.TB, n *Node) {
 	}
 }
 
-// Disconnect takes the node's link down: nothing reaches it, and nothing comes from it. Routes of pods by that link are lost.
+// Disconnect takes the node's link down: nothing reaches it, and nothing comes from it. Routes of pods by that link are
+// lost.
 func (f *Fabric) Disconnect(n *Node) error {
 	handle, err := f.netlink()
 	if err != nil {

@@ -12,8 +12,8 @@ func Clsact(link int) netlink.Qdisc {
 	}}
 }
 
-// Filter is a BPF program on one side of the interface (netlink.HANDLE_MIN_INGRESS or HANDLE_MIN_EGRESS), in direct-action
-// mode and for every protocol. Another filter with the same side, handle and priority takes its place.
+// Filter is a BPF program on one side of the interface (netlink.HANDLE_MIN_INGRESS or HANDLE_MIN_EGRESS), in
+// direct-action mode and for every protocol. Another filter with the same side, handle and priority takes its place.
 func Filter(link int, side, handle uint32, priority uint16, program int) *netlink.BpfFilter {
 	return &netlink.BpfFilter{
 		FilterAttrs: netlink.FilterAttrs{

@@ -16,8 +16,8 @@ import (
 )
 
 // HostSnapshot is what a network namespace looks like, as sorted lines of text: links, addresses, unicast routes of the
-// main table, rules, permanent neighbours, qdiscs, network sysctls, nftables objects, and the tables of iptables. Values that
-// the kernel changes by itself (counters, learned neighbours) are not in it.
+// main table, rules, permanent neighbours, qdiscs, network sysctls, nftables objects, and the tables of iptables.
+// Values that the kernel changes by itself (counters, learned neighbours) are not in it.
 type HostSnapshot []string
 
 // TakeHostSnapshot reads the namespace of the calling thread. What cannot be read without root is left out.

@@ -13,8 +13,8 @@ const envLibCNI = "PORIN_LIBCNI_DIR"
 // libcniFlags build the programs of test/libcni.
 var libcniFlags = map[string]string{"containerd-1.7": "-modfile=containerd-1.7.mod", "containerd-2": "-tags=", "cri-o": "-tags=crio"}
 
-// LibCNI returns the program of test/libcni that calls plugins as a runtime does. It builds the program from the module cache
-// unless PORIN_LIBCNI_DIR has it.
+// LibCNI returns the program of test/libcni that calls plugins as a runtime does. It builds the program from the module
+// cache unless PORIN_LIBCNI_DIR has it.
 func LibCNI(t testing.TB, runtime string) string {
 	t.Helper()
 	if dir := os.Getenv(envLibCNI); dir != "" {

@@ -79,8 +79,8 @@ type Veth struct {
 	MTU      int // of both ends; 0 for the kernel's default
 }
 
-// AddVeth makes a veth pair and returns the end in this namespace. This end is up, the other one is down; the other one's
-// index is the ParentIndex of this one.
+// AddVeth makes a veth pair and returns the end in this namespace. This end is up, the other one is down; the other
+// one's index is the ParentIndex of this one.
 func (n *Namespace) AddVeth(v Veth) (netlink.Link, error) {
 	handle, err := n.netlink()
 	if err != nil {

@@ -26,8 +26,8 @@ func NoLeaks(ignore ...goleak.Option) Option {
 // HostUntouched fails the run, as root, when the machine's own network namespace is not as it was: see [HostSnapshot].
 func HostUntouched() Option { return func(o *options) { o.host = true } }
 
-// Binaries builds the project's binaries once for all tests, before they lose the way to the network. See [Build]. The tests run
-// only with HEAVY=1.
+// Binaries builds the project's binaries once for all tests, before they lose the way to the network. See [Build]. The
+// tests run only with HEAVY=1.
 func Binaries() Option { return func(o *options) { o.binaries = true } }
 
 // Main runs the tests and exits. TestMain calls it and nothing else. As root it does so in an inner process with

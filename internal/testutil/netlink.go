@@ -11,8 +11,8 @@ import (
 	"porin.dev/porin/internal/nl"
 )
 
-// Netlink returns the namespace's route-netlink handle, which any goroutine may use. [Namespace.Close] closes it. It must
-// not be used afterwards: a closed handle of the library works in the namespace of the calling thread.
+// Netlink returns the namespace's route-netlink handle, which any goroutine may use. [Namespace.Close] closes it. It
+// must not be used afterwards: a closed handle of the library works in the namespace of the calling thread.
 func (n *Namespace) Netlink(t testing.TB) *netlink.Handle {
 	t.Helper()
 	handle, err := n.netlink()
@@ -55,8 +55,8 @@ func (n *Namespace) PermanentNeighbours(link int) ([]netlink.Neigh, error) {
 	return dump(n, permanentNeighboursOf(link))
 }
 
-// Filters lists the filters on one side of the interface (netlink.HANDLE_MIN_INGRESS or HANDLE_MIN_EGRESS), of every kind.
-// An interface without the qdisc clsact has none.
+// Filters lists the filters on one side of the interface (netlink.HANDLE_MIN_INGRESS or HANDLE_MIN_EGRESS), of every
+// kind. An interface without the qdisc clsact has none.
 func (n *Namespace) Filters(link int, side uint32) ([]netlink.Filter, error) {
 	filters, err := dump(n, func(h *netlink.Handle) ([]netlink.Filter, error) { return h.FilterList(LinkAt(link), side) })
 	if errors.Is(err, unix.EINVAL) { // the kernel's word for a side that is not there

@@ -6,7 +6,8 @@ import (
 	"testing"
 )
 
-// NeedPrograms skips the test when a program is not installed. With REQUIRE_PROGRAMS=1 the test fails instead. The programs are listed in test/deps.sh.
+// NeedPrograms skips the test when a program is not installed. With REQUIRE_PROGRAMS=1 the test fails instead. The
+// programs are listed in test/deps.sh.
 func NeedPrograms(t testing.TB, names ...string) {
 	t.Helper()
 	for _, name := range names {

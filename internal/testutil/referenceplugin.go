@@ -26,8 +26,8 @@ func MetaPlugin(t testing.TB, name string) string {
 	return referencePlugin(t, "meta", name)
 }
 
-// referencePlugin returns the binary that PORIN_PLUGIN_DIR has, or else one built from the version that the bench pins. It is
-// built inside its own module, with the dependencies that this one pins, as Porin does without them.
+// referencePlugin returns the binary that PORIN_PLUGIN_DIR has, or else one built from the version that the bench pins.
+// It is built inside its own module, with the dependencies that this one pins, as Porin does without them.
 func referencePlugin(t testing.TB, kind, name string) string {
 	t.Helper()
 	if dir := os.Getenv(envPlugins); dir != "" {

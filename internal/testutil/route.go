@@ -30,8 +30,8 @@ func PermanentNeighbour(link int, addr netip.Addr, mac net.HardwareAddr) *netlin
 	return &netlink.Neigh{LinkIndex: link, State: netlink.NUD_PERMANENT, IP: addr.AsSlice(), HardwareAddr: mac}
 }
 
-// Address is an address of an interface that is usable at once (no duplicate address detection) and brings no route to its
-// network with it.
+// Address is an address of an interface that is usable at once (no duplicate address detection) and brings no route to
+// its network with it.
 func Address(prefix netip.Prefix) *netlink.Addr {
 	return &netlink.Addr{IPNet: nl.IPNet(prefix), Flags: unix.IFA_F_NODAD | unix.IFA_F_NOPREFIXROUTE}
 }

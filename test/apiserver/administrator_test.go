@@ -27,8 +27,8 @@ func porin(t *testing.T, in func(func() error) error, args ...string) (string, e
 	return text.String(), err
 }
 
-// TestAdministrator: the agent refuses what its role does not cover. An administrator creates the pool with a kubeconfig, and pods get
-// addresses of it; a user without rights is told so by the API server.
+// TestAdministrator: the agent refuses what its role does not cover. An administrator creates the pool with a
+// kubeconfig, and pods get addresses of it; a user without rights is told so by the API server.
 func TestAdministrator(t *testing.T) {
 	n := newMachine(t)
 	n.startAgent("", "--store=kubernetes", "--ipam-mode=multi-pool", "--ipam-pod-cidr=")
@@ -64,8 +64,8 @@ func TestAdministrator(t *testing.T) {
 	}
 }
 
-// TestRightsNodeGC: porin node gc runs with its ClusterRole alone, under the admission policies, and uses every right of it. It leaves a node
-// whose Node is there.
+// TestRightsNodeGC: porin node gc runs with its ClusterRole alone, under the admission policies, and uses every right
+// of it. It leaves a node whose Node is there.
 func TestRightsNodeGC(t *testing.T) {
 	const account = "porin-node-gc"
 	c := newCluster(t, apiserver.StartLocal(t))

@@ -204,7 +204,8 @@ func (h *hostile) token() {
 	h.refused("a taint", change(ctx, agent, "/api/v1/nodes/node1", spec(map[string]any{"taints": []any{}, "unschedulable": true})), "own node")
 }
 
-// clusterRecord: every agent may create the record of the cluster and set the mark of a recovery; none may take it away.
+// clusterRecord: every agent may create the record of the cluster and set the mark of a recovery; none may take it
+// away.
 func (h *hostile) clusterRecord() {
 	ctx := h.Context()
 	const path = group + "porinclusters/cluster"
@@ -242,7 +243,8 @@ func (h *hostile) clusterRecord() {
 	h.passes("a node that is there again", as(h.agent, map[string]any{"removed": keys[1:]}))
 }
 
-// node: of its Node an agent changes the condition NetworkUnavailable and taints of porin.dev alone, and of others nothing.
+// node: of its Node an agent changes the condition NetworkUnavailable and taints of porin.dev alone, and of others
+// nothing.
 func (h *hostile) node() {
 	ctx := h.Context()
 	taint := func(key string) map[string]any { return map[string]any{"key": key, "effect": "NoSchedule"} }

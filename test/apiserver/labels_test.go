@@ -96,7 +96,8 @@ func (n *node) largePod(to *sink) {
 	n.sends(large, to, false)
 }
 
-// TestLabelsLateWatch: of 200 pods that are created and attached at once, not one packet passes that a policy denies, however late a watch is.
+// TestLabelsLateWatch: of 200 pods that are created and attached at once, not one packet passes that a policy denies,
+// however late a watch is.
 func TestLabelsLateWatch(t *testing.T) {
 	pods, delays := 50, []time.Duration{time.Second}
 	if testutil.Full() {
@@ -219,8 +220,9 @@ func TestLabelsChurn(t *testing.T) {
 	}
 }
 
-// TestLabelsServerAway: while the API server is away, also over a restart of the agent, labels and policies stay, and a pod that the agent
-// does not know is not attached. After it is back, also with an etcd from a backup, the agent follows it again.
+// TestLabelsServerAway: while the API server is away, also over a restart of the agent, labels and policies stay, and a
+// pod that the agent does not know is not attached. After it is back, also with an etcd from a backup, the agent
+// follows it again.
 func TestLabelsServerAway(t *testing.T) {
 	full(t)
 	n := newNode(t, 0)
@@ -259,8 +261,8 @@ func TestLabelsServerAway(t *testing.T) {
 	}
 }
 
-// TestUnknownFieldOfPeer: the API server drops a field that it does not know, or refuses it. The field of a kind without a schema reaches the
-// agent, and its rule matches nothing.
+// TestUnknownFieldOfPeer: the API server drops a field that it does not know, or refuses it. The field of a kind
+// without a schema reaches the agent, and its rule matches nothing.
 func TestUnknownFieldOfPeer(t *testing.T) {
 	full(t)
 	n := newNode(t, 0)

@@ -1,4 +1,5 @@
-// Package apiserver runs agents on a real Kubernetes API server, with the roles and admission policies of deploy/porin.yaml.
+// Package apiserver runs agents on a real Kubernetes API server, with the roles and admission policies of
+// deploy/porin.yaml.
 package apiserver
 
 import (

@@ -26,7 +26,8 @@ type node struct {
 	cni     *testutil.CNI
 }
 
-// newNode starts an agent on a cluster of its own. The agent's requests go through a proxy that delays watches, unless delay is 0.
+// newNode starts an agent on a cluster of its own. The agent's requests go through a proxy that delays watches, unless
+// delay is 0.
 func newNode(t *testing.T, delay time.Duration) *node {
 	t.Helper()
 	n := newMachine(t)
@@ -199,7 +200,8 @@ func (n *node) knock(ctx context.Context, running *sync.WaitGroup, c *testutil.C
 	})
 }
 
-// sends reports whether packets of a container reach the sink: all families, or none. It waits until that is so as wanted.
+// sends reports whether packets of a container reach the sink: all families, or none. It waits until that is so as
+// wanted.
 func (n *node) sends(c *testutil.Container, to *sink, want bool) {
 	n.Helper()
 	socket := n.socket(c, ":0")

@@ -20,7 +20,8 @@ const (
 	idleVariable = "PORIN_IDLE"
 )
 
-// TestRequests counts what an agent that keeps its records at the API server asks for: when it starts, while nothing happens, and during a pod's life.
+// TestRequests counts what an agent that keeps its records at the API server asks for: when it starts, while nothing
+// happens, and during a pod's life.
 func TestRequests(t *testing.T) {
 	idle := 10 * time.Second
 	if text := os.Getenv(idleVariable); text != "" {

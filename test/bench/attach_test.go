@@ -13,8 +13,8 @@ import (
 	"porin.dev/porin/internal/testutil"
 )
 
-// Rounds alternate between the systems, so that each meets the same noise: in an order by chance, because a deletion leaves the
-// kernel work that whoever comes next pays for.
+// Rounds alternate between the systems, so that each meets the same noise: in an order by chance, because a deletion
+// leaves the kernel work that whoever comes next pays for.
 const (
 	sequentialRounds = 150
 	parallelRounds   = 4

@@ -36,7 +36,8 @@ func (l limit) config() map[string]any {
 func (l limit) String() string { return fmt.Sprintf("%s limit of %g Mbit/s", l.direction, l.rate/1e6) }
 
 // bandwidth measures the bytes that arrive between two containers of a node, one with a limit, with headers of IP and
-// above, in shares of the limit. The reference plugin is told a burst of its own, as it takes what runtimes give for half a gigabyte.
+// above, in shares of the limit. The reference plugin is told a burst of its own, as it takes what runtimes give for
+// half a gigabyte.
 func bandwidth(t *testing.T, r *report) {
 	plugins := builtPlugins(t)
 	for _, l := range []limit{

@@ -12,8 +12,8 @@ const (
 	burstPods   = 60
 )
 
-// burst attaches many pods at once, and shows how much of an ADD is spent in the agent: the rest is the plugin's process, and
-// its wait for a processor.
+// burst attaches many pods at once, and shows how much of an ADD is spent in the agent: the rest is the plugin's
+// process, and its wait for a processor.
 func burst(t *testing.T, r *report) {
 	systems := []*system{porin(t, "porin", "10.200.0.0/16"), reference(t, builtPlugins(t), "ptp")}
 	all := map[string]*figures{}

@@ -44,8 +44,8 @@ type dnsPath struct {
 	to   netip.AddrPort
 }
 
-// dnsProxies measures a query and its answer through the proxy against none and a bare relay: for a name whose address is known, and for one with a new address, which is in the
-// datapath before the answer is passed on.
+// dnsProxies measures a query and its answer through the proxy against none and a bare relay: for a name whose address
+// is known, and for one with a new address, which is in the datapath before the answer is passed on.
 func dnsProxies(t *testing.T, r *report) {
 	plain, ruled := porin(t, "direct", "10.200.0.0/16,fd00:200::/64"), porin(t, "porin", "10.200.0.0/16,fd00:200::/64")
 	from, to := relayed(t, "udp", dnsPort, serveNames)

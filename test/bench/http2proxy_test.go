@@ -24,7 +24,8 @@ const (
 	http2Burst    = 400  // of each client and round
 )
 
-// http2Proxies measures requests of HTTP/2 with prior knowledge through the proxy, against no proxy, a bare relay and nginx, which speaks HTTP/2 to servers as a proxy for gRPC.
+// http2Proxies measures requests of HTTP/2 with prior knowledge through the proxy, against no proxy, a bare relay and
+// nginx, which speaks HTTP/2 to servers as a proxy for gRPC.
 func http2Proxies(t *testing.T, r *report) {
 	serve := serveHTTP2
 	paths := []httpPath{directHTTP(t, serve), relayHTTP(t, serve), nginxHTTP(t, nginxHTTP2, serve), porinHTTP(t, serve)}
@@ -54,7 +55,8 @@ func http2Proxies(t *testing.T, r *report) {
 	r.atMost("HTTP/2 request p50, added to direct", r.value("request p50, HTTP/2", "porin")-r.value("request p50, HTTP/2", "direct"), 60, "us")
 }
 
-// requestsHTTP2 sends requests one after the other on a connection, as a client of gRPC does, and returns how long each took.
+// requestsHTTP2 sends requests one after the other on a connection, as a client of gRPC does, and returns how long each
+// took.
 func (p httpPath) requestsHTTP2(t *testing.T, n int) []time.Duration {
 	transport := &http2.Transport{AllowHTTP: true, DialTLSContext: func(context.Context, string, string, *tls.Config) (net.Conn, error) {
 		return p.from.Dial(p.to, 5*time.Second)

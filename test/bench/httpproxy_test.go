@@ -48,8 +48,9 @@ type httpPath struct {
 	pids []int
 }
 
-// httpProxies measures a request and its answer through the proxy, against no proxy, a bare relay and nginx on the same machine: the latency that a
-// proxy adds with one connection, and the processor time that its processes take for a request with many.
+// httpProxies measures a request and its answer through the proxy, against no proxy, a bare relay and nginx on the same
+// machine: the latency that a proxy adds with one connection, and the processor time that its processes take for a
+// request with many.
 func httpProxies(t *testing.T, r *report) {
 	paths := []httpPath{directHTTP(t, serveHTTP), relayHTTP(t, serveHTTP), nginxHTTP(t, nginxHTTP1, serveHTTP), porinHTTP(t, serveHTTP)}
 	p50, p99, cost, rates := newRounds("request p50", "us"), newRounds("request p99", "us"), newRounds("processor of the proxy, a request", "us"), newRounds("requests, 32 connections", "1/s")
@@ -170,7 +171,8 @@ func directHTTP(t *testing.T, serve httpServer) httpPath {
 	return httpPath{name: "direct", from: p.from, to: to}
 }
 
-// relayHTTP has a process in between that knows nothing of HTTP. What its threads have used is lost when they end with their connections.
+// relayHTTP has a process in between that knows nothing of HTTP. What its threads have used is lost when they end with
+// their connections.
 func relayHTTP(t *testing.T, serve httpServer) httpPath {
 	t.Helper()
 	from, to := relayed(t, "tcp", httpPort, serve)

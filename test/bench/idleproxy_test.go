@@ -9,7 +9,8 @@ import (
 	"time"
 )
 
-// idlePairs is how many connections are kept through a proxy. Each has had a request, and so has one to the server; nginx shares 64 of these.
+// idlePairs is how many connections are kept through a proxy. Each has had a request, and so has one to the server;
+// nginx shares 64 of these.
 const idlePairs = 2000
 
 // idleProxies measures what processes of proxies take up for connections that nothing goes through.

@@ -30,7 +30,8 @@ const (
 	listedPeers = 50
 )
 
-// kubernetesPolicies measures how long a policy takes from its write at the API server to the datapath, and ADDs while a list brings many.
+// kubernetesPolicies measures how long a policy takes from its write at the API server to the datapath, and ADDs while
+// a list brings many.
 func kubernetesPolicies(t *testing.T, r *report) {
 	s, server := porinWithAPI(t)
 	server.Put(object("v1", "Namespace", "", "shop", map[string]any{}))
@@ -61,7 +62,8 @@ func kubernetesPolicies(t *testing.T, r *report) {
 	r.atMost("ADD waits for others' policies", busy-calm, 100, " ms")
 }
 
-// porinWithAPI is an agent with an API server in its node's namespace, whose pods have addresses of the agent's own CIDR.
+// porinWithAPI is an agent with an API server in its node's namespace, whose pods have addresses of the agent's own
+// CIDR.
 func porinWithAPI(t *testing.T) (*system, *kubernetestest.Server) {
 	t.Helper()
 	server, node, frontend := startAPI(t)
@@ -156,7 +158,8 @@ func matchApp(n int) map[string]any {
 	return map[string]any{"matchLabels": map[string]any{"app": fmt.Sprint(n)}}
 }
 
-// flipPolicy lets one of two clients send to the server's pod, in turns, and returns how long each took from the write to the client's first datagram.
+// flipPolicy lets one of two clients send to the server's pod, in turns, and returns how long each took from the write
+// to the client's first datagram.
 func flipPolicy(t *testing.T, server *kubernetestest.Server, to *testutil.Container, clients []*testutil.Container, addresses map[*testutil.Container]netip.Addr) (took []time.Duration) {
 	t.Helper()
 	const port = 5000
@@ -210,7 +213,8 @@ func probe(stop <-chan struct{}, to netip.AddrPort) {
 	}
 }
 
-// slowestPolicyStep attaches pods, one after the other, during the work and a while afterwards, and returns the longest that an ADD was with policy, in ms.
+// slowestPolicyStep attaches pods, one after the other, during the work and a while afterwards, and returns the longest
+// that an ADD was with policy, in ms.
 func slowestPolicyStep(t *testing.T, s *system, server *kubernetestest.Server, work func()) float64 {
 	t.Helper()
 	pods := make([]*testutil.Container, 200)

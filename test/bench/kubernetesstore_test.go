@@ -26,8 +26,8 @@ const (
 	storeRunPods    = 30 // of a run, for each system
 )
 
-// kubernetesStore compares agents with their records at the API server and in the embedded store: memory with as many pods,
-// namespaces and policies, and pods one after the other, in runs that alternate.
+// kubernetesStore compares agents with their records at the API server and in the embedded store: memory with as many
+// pods, namespaces and policies, and pods one after the other, in runs that alternate.
 func kubernetesStore(t *testing.T, r *report) {
 	server, node, frontend := startAPI(t)
 	kubeconfig := "--kubeconfig=" + frontend.Kubeconfig
@@ -101,7 +101,8 @@ func createPool(t *testing.T, node *testutil.Node, kubeconfig string) {
 	}
 }
 
-// storeRounds attaches and detaches pods of both systems in turns, in several runs. The API server has told of a pod before it is attached.
+// storeRounds attaches and detaches pods of both systems in turns, in several runs. The API server has told of a pod
+// before it is attached.
 func storeRounds(t *testing.T, r *report, server *kubernetestest.Server, kubernetes, own *system) {
 	t.Helper()
 	systems := []*system{kubernetes, own}

@@ -11,8 +11,8 @@ import (
 	"porin.dev/porin/internal/testutil"
 )
 
-// between measures traffic of pods of two nodes against the kernel's own routing, and by tunnels against the kernel's own VXLAN device.
-// Every pair of nodes is on a link of its own.
+// between measures traffic of pods of two nodes against the kernel's own routing, and by tunnels against the kernel's
+// own VXLAN device. Every pair of nodes is on a link of its own.
 func between(t *testing.T, r *report) {
 	for _, routing := range []struct {
 		name   string

@@ -18,8 +18,8 @@ import (
 // envRelay makes a relay of this program: network, address to listen at and address of the server.
 const envRelay = "PORIN_BENCH_RELAY"
 
-// relayed is a way with a process in between that only reads and writes: what any proxy of its own process costs on the machine, and so
-// the floor of what one adds.
+// relayed is a way with a process in between that only reads and writes: what any proxy of its own process costs on the
+// machine, and so the floor of what one adds.
 func relayed(t *testing.T, network string, port uint16, serve httpServer) (from *testutil.Namespace, to netip.AddrPort) {
 	t.Helper()
 	s := porin(t, "relay", "10.200.0.0/16,fd00:200::/64")

@@ -20,7 +20,8 @@ func (r *rounds) add(system string, figure float64) {
 	r.figures[system] = append(r.figures[system], figure)
 }
 
-// report adds the median of each system, and the median over the rounds of its ratio to another one: what disturbs a round disturbs both.
+// report adds the median of each system, and the median over the rounds of its ratio to another one: what disturbs a
+// round disturbs both.
 func (r *rounds) report(to *report, placement, against string) {
 	measure := r.measure + ", " + placement
 	for _, system := range r.systems {

@@ -89,7 +89,8 @@ func traffic(t *testing.T, r *report) {
 	}
 }
 
-// trafficOn measures every path with the ends in one placement, a round of each path after the other. The ratios are medians over the rounds.
+// trafficOn measures every path with the ends in one placement, a round of each path after the other. The ratios are
+// medians over the rounds.
 func trafficOn(t *testing.T, r *report, paths []path, on placement) {
 	t.Helper()
 	p50, p99, rates, streams := newRounds("request-response p50", "us"), newRounds("request-response p99", "us"), newRounds("connect-request-close", "1/s"), newRounds("one stream", "Gbit/s")

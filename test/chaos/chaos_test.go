@@ -1,7 +1,8 @@
 // Package chaos attaches and detaches containers, many at once, while agents and plugins are killed at random and
-// traffic runs through pods that live all the time. Then nothing may be left, no address may have had two owners,
-// no packet may be lost, and none may have arrived that a network policy denies. Requests go through the proxy, which is within the first node's agent, and
-// porin-proxy on the second, which is killed and replaced, too: none may arrive that layer 7 rules deny, and in the end the way into the proxy is removed.
+// traffic runs through pods that live all the time. Then nothing may be left, no address may have had two owners, no
+// packet may be lost, and none may have arrived that a network policy denies. Requests go through the proxy, which is
+// within the first node's agent, and porin-proxy on the second, which is killed and replaced, too: none may arrive that
+// layer 7 rules deny, and in the end the way into the proxy is removed.
 //
 //	make chaos                    two minutes
 //	make chaos DURATION=1h SEED=7 an hour, with the random choices of seed 7

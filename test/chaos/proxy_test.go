@@ -99,8 +99,8 @@ func (p *proxy) kill() {
 	<-p.done
 }
 
-// disturb kills porin-proxy, stops it, or has another one take its place, which may be killed meanwhile, until it is told to end. One runs at the end, and
-// the agent is connected to it.
+// disturb kills porin-proxy, stops it, or has another one take its place, which may be killed meanwhile, until it is
+// told to end. One runs at the end, and the agent is connected to it.
 func (x *proxies) disturb(random *rand.Rand, stop <-chan struct{}) {
 	w := x.host.world
 	for sleep(between(random, shortestLife, longestLife), stop) {

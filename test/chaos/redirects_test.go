@@ -103,8 +103,8 @@ func newRequest(from *testutil.Namespace, name string, to *webServer) *request {
 	return &request{name: name, client: &http.Client{Transport: transport, Timeout: requestTimeout}, server: to.host, url: "http://" + to.addr.String()}
 }
 
-// withheld reports whether the agent has denied everything that needs layer 7 rules, as porin-proxy did not answer when some changed (docs/policy-decisions.md). That
-// ends soon after porin-proxy has come back.
+// withheld reports whether the agent has denied everything that needs layer 7 rules, as porin-proxy did not answer when
+// some changed (docs/policy-decisions.md). That ends soon after porin-proxy has come back.
 func (h *host) withheld(began time.Time) bool {
 	const soon = 5 * time.Second
 	for line := range strings.Lines(h.agent.Log()) {
@@ -152,7 +152,8 @@ func (r *request) ask(path string) error {
 	return nil
 }
 
-// openRequests makes clients of servers that are reached through the proxy within an agent, and through porin-proxy, in each family.
+// openRequests makes clients of servers that are reached through the proxy within an agent, and through porin-proxy, in
+// each family.
 func (w *world) openRequests() (all []*request) {
 	first, second := w.hosts[0], w.hosts[1]
 	for family := range first.web {
@@ -267,8 +268,8 @@ func (h *host) deleteLayer7(ctx context.Context) (err error) {
 	return err
 }
 
-// noRedirects returns what the node has of the way into the proxy: devices, routes and rules by their table, nftables rules. Of the map of redirected connections, entries
-// of some that were never accepted stay, by design.
+// noRedirects returns what the node has of the way into the proxy: devices, routes and rules by their table, nftables
+// rules. Of the map of redirected connections, entries of some that were never accepted stay, by design.
 func (h *host) noRedirects() error {
 	var status v1.Status
 	if err := h.agent.Get("/v1/status", &status); err != nil {

@@ -33,8 +33,8 @@ const (
 	announcedBumped // and raises versions above all earlier ones
 )
 
-// leastNews is how many versions the API is set back at least without an announcement: nodes notice a restored API that is
-// behind what they have seen (docs/limits.md), and meanwhile the test goes on to write pods.
+// leastNews is how many versions the API is set back at least without an announcement: nodes notice a restored API that
+// is behind what they have seen (docs/limits.md), and meanwhile the test goes on to write pods.
 const leastNews = 200
 
 // restore does what an administrator does: all servers end, and begin again with what the backup has.

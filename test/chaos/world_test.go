@@ -13,7 +13,8 @@ import (
 	"porin.dev/porin/test/nodecheck"
 )
 
-// world is two nodes, or three with a Kubernetes API, their agents, and pods that live all the time: three on the first node, one on each other.
+// world is two nodes, or three with a Kubernetes API, their agents, and pods that live all the time: three on the first
+// node, one on each other.
 type world struct {
 	seed   uint64
 	api    *api // nil in a mode without

@@ -8,9 +8,9 @@
 //	            continue it, or SIGKILL: all effects before this one have happened, and this one and later ones have not
 //
 // An operation is run with a kill at its first effect, at its second, and so on until it ends without being killed; the
-// last time the process is killed right after. So the test has no list of points, and a new effect is a new point. `make
-// crash` prints how many there are. It takes three quarters of an hour; `make test` kills at every 96th effect, with a
-// random first one.
+// last time the process is killed right after. So the test has no list of points, and a new effect is a new point.
+// `make crash` prints how many there are. It takes three quarters of an hour; `make test` kills at every 96th effect,
+// with a random first one.
 package crash
 
 import (

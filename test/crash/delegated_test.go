@@ -10,7 +10,8 @@ import (
 	"porin.dev/porin/internal/testutil"
 )
 
-// delegated is the operation with the addresses of host-local, whose effects are points, too. In the end it has none in use.
+// delegated is the operation with the addresses of host-local, whose effects are points, too. In the end it has none in
+// use.
 func delegated(of func(*scene) operation) func(*scene) operation {
 	return func(s *scene) operation {
 		reservations := s.delegate()

@@ -32,8 +32,8 @@ const (
 	maxViolations = 10  // of an operation, after which it is given up
 )
 
-// enumerate runs the operation with a kill at one effect after the other, until it ends without having been killed. Where
-// something is wrong, the rest goes on in another scene.
+// enumerate runs the operation with a kill at one effect after the other, until it ends without having been killed.
+// Where something is wrong, the rest goes on in another scene.
 func enumerate(t *testing.T, name string, set func() *scene, of func(*scene) operation) (points, violations int) {
 	s := set()
 	o := of(s)

@@ -11,7 +11,8 @@ import (
 	"porin.dev/porin/test/nodecheck"
 )
 
-// withHostPorts is the operation with containers that ask for a host port, and one more pod that lives all the time with another.
+// withHostPorts is the operation with containers that ask for a host port, and one more pod that lives all the time
+// with another.
 func withHostPorts(of func(*scene) operation) func(*scene) operation {
 	return func(s *scene) operation {
 		s.t.Helper()

@@ -15,8 +15,8 @@ import (
 // envLaunch names the program that the launcher becomes.
 const envLaunch = "PORIN_CRASH_LAUNCH"
 
-// launcher builds the program in the folder launch, and returns a path to it that lasts as long as this process. It is no test
-// binary: those take long to start, above all with the race detector.
+// launcher builds the program in the folder launch, and returns a path to it that lasts as long as this process. It is
+// no test binary: those take long to start, above all with the race detector.
 var launcher = sync.OnceValues(func() (string, error) {
 	dir, err := os.MkdirTemp("", "launch")
 	if err != nil {

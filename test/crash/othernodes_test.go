@@ -13,7 +13,8 @@ import (
 	"porin.dev/porin/test/nodecheck"
 )
 
-// otherNodeOperations are what an agent does about another node on its link. The API server has the records of that node.
+// otherNodeOperations are what an agent does about another node on its link. The API server has the records of that
+// node.
 var otherNodeOperations = []row{
 	{"agent, another node is deleted, native", 1, otherNodeDeleted(native)},
 	{"agent, another node is deleted, vxlan", 1, otherNodeDeleted(vxlan)},

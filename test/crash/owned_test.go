@@ -98,7 +98,8 @@ func (p *pools) owned() (map[string]bool, error) {
 	return set, err
 }
 
-// blocksInFile are those in a copy of the store's file. A copy that was taken during a write may be torn: then it is an error.
+// blocksInFile are those in a copy of the store's file. A copy that was taken during a write may be torn: then it is an
+// error.
 func (p *pools) blocksInFile() ([]cluster.Block, error) {
 	dir, err := os.MkdirTemp(p.agent.Node.Dir, "copy")
 	if err != nil {

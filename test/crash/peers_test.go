@@ -46,7 +46,8 @@ func (s *scene) peerRecord() func() error {
 	}
 }
 
-// remembers: a start without the store knows the other node, or, when the file was never written, none. Nothing stops the agent.
+// remembers: a start without the store knows the other node, or, when the file was never written, none. Nothing stops
+// the agent.
 func remembers(first bool) func(*scene) operation {
 	return func(s *scene) operation {
 		file := filepath.Join(s.storeDir(), "peers.db")

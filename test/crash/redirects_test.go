@@ -106,8 +106,8 @@ func (s *scene) askRedirected() error {
 	return nil
 }
 
-// agentRedirect kills the agent while it applies the first layer 7 rules and opens the way into the proxy. Afterwards the rules apply as a whole or not at all, and applying
-// them again succeeds.
+// agentRedirect kills the agent while it applies the first layer 7 rules and opens the way into the proxy. Afterwards
+// the rules apply as a whole or not at all, and applying them again succeeds.
 func agentRedirect(s *scene) operation {
 	s.serveRedirected()
 	return operation{

@@ -16,7 +16,8 @@ const (
 	native = "--routing=native"
 )
 
-// agentTunnelStart: an agent makes the tunnel. Killed wherever, the next one has it as a whole, with one address of each family.
+// agentTunnelStart: an agent makes the tunnel. Killed wherever, the next one has it as a whole, with one address of
+// each family.
 func agentTunnelStart(s *scene) operation {
 	return operation{
 		victim:  s.agents,

@@ -28,7 +28,8 @@ func TestGuideExample(t *testing.T) {
 
 var change = regexp.MustCompile("(?s)`([^`\n]+)`:\n\n```diff\n(.*?)```\n")
 
-// TestGuideWorks adds the example to a copy of the repository as CONTRIBUTING.md says, and runs the tests that it names.
+// TestGuideWorks adds the example to a copy of the repository as CONTRIBUTING.md says, and runs the tests that it
+// names.
 func TestGuideWorks(t *testing.T) {
 	if !testutil.Heavy() {
 		t.Skip("it compiles the agent anew: make test runs it")

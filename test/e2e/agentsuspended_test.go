@@ -13,8 +13,8 @@ import (
 )
 
 // TestExternalProxyAgentSuspended asks for a name while the agent is suspended. The pod for which the agent has
-// acknowledged the address gets its answer. Another pod's answer waits until the agent goes on, or for the next one: then
-// the address stays in force when the first pod has gone.
+// acknowledged the address gets its answer. Another pod's answer waits until the agent goes on, or for the next one:
+// then the address stays in force when the first pod has gone.
 func TestExternalProxyAgentSuspended(t *testing.T) {
 	for name, end := range map[string]func(*testing.T, *rig){
 		"goes on": func(_ *testing.T, r *rig) { r.signal(unix.SIGCONT) },

@@ -18,8 +18,8 @@ func annotated(t *testing.T, name string, annotations map[string]string) *testut
 	return c
 }
 
-// TestReservationAnnotation: a pod of a StatefulSet, which is created again and again, asks for its address, by the list
-// that the agent has written.
+// TestReservationAnnotation: a pod of a StatefulSet, which is created again and again, asks for its address, by the
+// list that the agent has written.
 func TestReservationAnnotation(t *testing.T) {
 	r := withPools(t, nil)
 	r.putPool(singles("fixed", "10.65.0.0/28"))

@@ -123,7 +123,8 @@ func (s *apiServer) putPool(p v1.PoolSpec) {
 	}
 }
 
-// store returns the agent's flags for records at the server. An administrator creates the default pool, if the flags name its prefixes.
+// store returns the agent's flags for records at the server. An administrator creates the default pool, if the flags
+// name its prefixes.
 func (s *apiServer) store(flags []string) []string {
 	s.t.Helper()
 	agent := []string{"--store=kubernetes"}

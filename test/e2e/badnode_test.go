@@ -21,7 +21,8 @@ func afterScript(script string, container testutil.Wrapper) testutil.Wrapper {
 	}
 }
 
-// On a node that lacks what the agent needs, its log names that. An agent that ends says in its last line what to do, too.
+// On a node that lacks what the agent needs, its log names that. An agent that ends says in its last line what to do,
+// too.
 func TestBadNode(t *testing.T) {
 	testutil.Root(t)
 	readOnly := func(dir string) string {

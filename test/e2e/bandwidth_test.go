@@ -93,8 +93,8 @@ func exchange(from *testutil.Namespace, to netip.AddrPort, size int) error {
 	return errors.Join(err, <-sent)
 }
 
-// TestBandwidthPath: all that a limited container gets and sends passes its token buckets, whoever is at the other end and
-// whoever has begun, also after a restart of the agent.
+// TestBandwidthPath: all that a limited container gets and sends passes its token buckets, whoever is at the other end
+// and whoever has begun, also after a restart of the agent.
 func TestBandwidthPath(t *testing.T) {
 	const size = 1 << 20
 	r := newRig(t)

@@ -66,7 +66,8 @@ func newCleanupRig(t *testing.T, flags ...string) *cleanupRig {
 	return r
 }
 
-// attach adds pods that have host ports, limits, and policies with layer 7 rules, and waits until the kernel has all that they need.
+// attach adds pods that have host ports, limits, and policies with layer 7 rules, and waits until the kernel has all
+// that they need.
 func (r *cleanupRig) attach() {
 	r.Helper()
 	ported := withPorts(r, "ported", "tcp 8090", "udp 8090")
@@ -246,7 +247,8 @@ func TestCleanupKilled(t *testing.T) {
 	r.clean()
 }
 
-// TestCleanupLeftovers: an agent was killed while it replaced the CNI configuration, and an administrator deleted the proxy's device.
+// TestCleanupLeftovers: an agent was killed while it replaced the CNI configuration, and an administrator deleted the
+// proxy's device.
 func TestCleanupLeftovers(t *testing.T) {
 	r := newCleanupRig(t)
 	r.agent.Kill(t)
@@ -268,7 +270,8 @@ func TestCleanupLeftovers(t *testing.T) {
 	r.clean()
 }
 
-// TestCleanupContainer has the rights of the chart's porin-cleanup, and the folders as volumes. The node's mounts go, too.
+// TestCleanupContainer has the rights of the chart's porin-cleanup, and the folders as volumes. The node's mounts go,
+// too.
 func TestCleanupContainer(t *testing.T) {
 	r := newCleanupRig(t)
 	r.agent.Kill(t)

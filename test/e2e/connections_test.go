@@ -14,8 +14,8 @@ import (
 	"porin.dev/porin/internal/testutil"
 )
 
-// TestDELDeletesConnections: a DEL removes the connections of the container's address that the node's kernel tracks, and
-// no others.
+// TestDELDeletesConnections: a DEL removes the connections of the container's address that the node's kernel tracks,
+// and no others.
 func TestDELDeletesConnections(t *testing.T) {
 	testutil.Root(t)
 	node := testutil.NewNode(t)

@@ -16,7 +16,8 @@ import (
 // containerCapabilities are the capabilities of the chart's containers: see TestContainerCapabilities.
 var containerCapabilities = []string{"net_admin", "net_raw", "sys_admin"}
 
-// inContainer runs a program as in an unprivileged container: with these capabilities, a private mount namespace, and a read-only /proc/sys.
+// inContainer runs a program as in an unprivileged container: with these capabilities, a private mount namespace, and a
+// read-only /proc/sys.
 func inContainer(capabilities ...string) testutil.Wrapper {
 	all := "-all"
 	for _, c := range capabilities {

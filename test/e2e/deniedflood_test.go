@@ -15,7 +15,8 @@ import (
 	"porin.dev/porin/internal/testutil"
 )
 
-// TestDeniedFlood has a pod that may send nothing send a lot: the node's conntrack keeps room, and source ports, for others.
+// TestDeniedFlood has a pod that may send nothing send a lot: the node's conntrack keeps room, and source ports, for
+// others.
 func TestDeniedFlood(t *testing.T) {
 	r := newRig(t, "--masquerade=both")
 	flooder, other := r.labelled("flooder", "flooder"), r.pod()

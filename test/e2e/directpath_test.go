@@ -261,8 +261,8 @@ func TestDirectIdle(t *testing.T) {
 	})
 }
 
-// secondUplink gives the node another device on the LAN, and returns what has the other node send to it there. Replies leave by the
-// first, and no reverse path filter refuses that.
+// secondUplink gives the node another device on the LAN, and returns what has the other node send to it there. Replies
+// leave by the first, and no reverse path filter refuses that.
 func secondUplink(t *testing.T, fabric *testutil.Fabric, n, other *testutil.Node) (use func()) {
 	t.Helper()
 	mac := testutil.MAC(2, 0, 0, 3, 0, 1)
@@ -316,8 +316,8 @@ func TestDirectMoves(t *testing.T) {
 	hear("after a policy has changed")
 }
 
-// TestDirectAsymmetric: packets from the other node come by another device than packets to it. kube-proxy's rules drop a
-// SYN-ACK there, as conntrack has not seen the SYN; the repeated one takes the stack.
+// TestDirectAsymmetric: packets from the other node come by another device than packets to it. kube-proxy's rules drop
+// a SYN-ACK there, as conntrack has not seen the SYN; the repeated one takes the stack.
 func TestDirectAsymmetric(t *testing.T) {
 	t.Parallel()
 	forEachProxyMode(t, func(t *testing.T, mode proxyMode) {

@@ -52,7 +52,8 @@ func TestFullDisk(t *testing.T) {
 	r.nothingLeft()
 }
 
-// TestDELWithoutAgentFullDisk: DEL removes the link and succeeds where it can leave no record, and the next agent takes the endpoint for deleted.
+// TestDELWithoutAgentFullDisk: DEL removes the link and succeeds where it can leave no record, and the next agent takes
+// the endpoint for deleted.
 func TestDELWithoutAgentFullDisk(t *testing.T) {
 	for name, spoil := range map[string]func(t *testing.T, disk string) (mend func()){
 		"full": func(t *testing.T, disk string) func() {

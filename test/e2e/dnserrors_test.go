@@ -12,8 +12,8 @@ import (
 	"porin.dev/porin/internal/testutil"
 )
 
-// TestDNSForgedErrors has a pod send ICMP errors about the queries of another one, which the proxy has sent, for all ports that they may have. Nobody but the
-// server and the way to it may end a query.
+// TestDNSForgedErrors has a pod send ICMP errors about the queries of another one, which the proxy has sent, for all
+// ports that they may have. Nobody but the server and the way to it may end a query.
 func TestDNSForgedErrors(t *testing.T) {
 	t.Parallel()
 	n := newServiceNodes(t, nftablesMode{})

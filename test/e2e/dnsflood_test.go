@@ -95,7 +95,8 @@ const anyName = `{endpointSelector: {matchExpressions: [{key: app, operator: In,
 	`{toPorts: [{ports: [{port: "5053", protocol: ANY}, {port: "5054", protocol: ANY}], rules: {dns: [{matchPattern: "*"}]}}]}, ` +
 	`{toFQDNs: [{matchPattern: "*.example.com"}], toPorts: [{ports: [{port: "443"}]}]}]}`
 
-// queriesOfC has c ask d for one name again and again. It returns how long the queries took, in order, and how many failed.
+// queriesOfC has c ask d for one name again and again. It returns how long the queries took, in order, and how many
+// failed.
 func (n *serviceNodes) queriesOfC(network string, port uint16, within time.Duration) (took []time.Duration, failed int) {
 	for began := time.Now(); time.Since(began) < within; time.Sleep(10 * time.Millisecond) {
 		at := time.Now()
@@ -114,8 +115,8 @@ func reportQueries(t *testing.T, what string, took []time.Duration, failed int) 
 	t.Logf("%s: %d queries, %d failed, median %v, 99%% %v", what, len(took), failed, took[len(took)/2], took[len(took)*99/100])
 }
 
-// TestDNSFloodOfAddresses has one pod ask its own server, whose answers have new addresses each time, with as many queries at a time as a pod may have. Queries of another
-// pod to another server, for a name that is known, go on.
+// TestDNSFloodOfAddresses has one pod ask its own server, whose answers have new addresses each time, with as many
+// queries at a time as a pod may have. Queries of another pod to another server, for a name that is known, go on.
 func TestDNSFloodOfAddresses(t *testing.T) {
 	n := newServiceNodes(t, nftablesMode{})
 	n.label()
@@ -138,7 +139,8 @@ func TestDNSFloodOfAddresses(t *testing.T) {
 	}
 }
 
-// TestDNSFloodOfAddressesExternal is TestDNSFloodOfAddresses for porin-proxy, and for queries of the other pod whose answers have a new address each.
+// TestDNSFloodOfAddressesExternal is TestDNSFloodOfAddresses for porin-proxy, and for queries of the other pod whose
+// answers have a new address each.
 func TestDNSFloodOfAddressesExternal(t *testing.T) {
 	n, _ := newExternal(t)
 	serveNames(t, n.d)
@@ -163,7 +165,8 @@ func TestDNSFloodOfAddressesExternal(t *testing.T) {
 	}
 }
 
-// TestDNSFloodOfRefused has one pod send queries for a name that no rule allows, as fast as one thread can. Queries of another pod to another server are answered as before.
+// TestDNSFloodOfRefused has one pod send queries for a name that no rule allows, as fast as one thread can. Queries of
+// another pod to another server are answered as before.
 func TestDNSFloodOfRefused(t *testing.T) {
 	n := newServiceNodes(t, nftablesMode{})
 	n.label()

@@ -122,7 +122,8 @@ func checkDNS(t *testing.T, six bool, cases []httpCase) {
 	all.Wait()
 }
 
-// checkName expects an answer for a name that the rules allow, for which the server sees the client itself, and a refusal for another one.
+// checkName expects an answer for a name that the rules allow, for which the server sees the client itself, and a
+// refusal for another one.
 func (c httpCase) checkName(network string, six bool) error {
 	answer, err := c.from.resolve(network, c.to, "www.example.com.")
 	for range 2 { // an emulated machine may take longer than 100 ms to learn an address: resolvers ask again. [serviceNodes.queries] asks once

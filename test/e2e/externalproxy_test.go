@@ -266,7 +266,8 @@ func (l *load) check(t *testing.T, when string) {
 	}
 }
 
-// TestExternalProxyReplaced replaces the proxy ten times under load: no new connection fails, and none that has a request.
+// TestExternalProxyReplaced replaces the proxy ten times under load: no new connection fails, and none that has a
+// request.
 func TestExternalProxyReplaced(t *testing.T) {
 	n, p := newExternal(t)
 	n.ciliumPolicy(webAndNames)
@@ -319,9 +320,9 @@ func TestExternalProxyAgentAway(t *testing.T) {
 	n.one.agrees()
 }
 
-// TestExternalProxyUpgraded ends the agent, by a kill and by a stop, and replaces the proxy, again and again under load, with
-// names that are known and names that are new: no request and no query fails, for a resolver that waits for five
-// seconds.
+// TestExternalProxyUpgraded ends the agent, by a kill and by a stop, and replaces the proxy, again and again under
+// load, with names that are known and names that are new: no request and no query fails, for a resolver that waits for
+// five seconds.
 func TestExternalProxyUpgraded(t *testing.T) {
 	n, p := newExternal(t)
 	n.ciliumPolicy(webAndNames)
@@ -462,8 +463,8 @@ func TestExternalProxyAgentHangs(t *testing.T) {
 	}
 }
 
-// TestExternalProxyOtherMaps starts the agent with maps of another size, which it makes again: the proxy and its program
-// read the new ones.
+// TestExternalProxyOtherMaps starts the agent with maps of another size, which it makes again: the proxy and its
+// program read the new ones.
 func TestExternalProxyOtherMaps(t *testing.T) {
 	n, p := newExternal(t)
 	serveWeb(t, n.node1)
@@ -486,8 +487,8 @@ func TestExternalProxyOtherMaps(t *testing.T) {
 	}
 }
 
-// TestExternalProxyKilled kills the proxy: connections that are opened meanwhile wait for the next one, of the agent's sockets. With the agent away, too, the next
-// proxy goes on with the rules that were in force last.
+// TestExternalProxyKilled kills the proxy: connections that are opened meanwhile wait for the next one, of the agent's
+// sockets. With the agent away, too, the next proxy goes on with the rules that were in force last.
 func TestExternalProxyKilled(t *testing.T) {
 	n, p := newExternal(t)
 	n.ciliumPolicy(publicBothWays)
@@ -542,7 +543,8 @@ func requestOn(conn net.Conn, path string) error {
 	return nil
 }
 
-// TestExternalProxyStartedTwice starts two proxies one after the other while no agent is there: the second one goes on with the rules that were in force last.
+// TestExternalProxyStartedTwice starts two proxies one after the other while no agent is there: the second one goes on
+// with the rules that were in force last.
 func TestExternalProxyStartedTwice(t *testing.T) {
 	n, p := newExternal(t)
 	n.ciliumPolicy(publicBothWays)
@@ -567,7 +569,8 @@ func TestExternalProxyStartedTwice(t *testing.T) {
 	}
 }
 
-// TestExternalProxyStays: a proxy in a container that is replaced must not end, as the kubelet would start it again, and it would take over again.
+// TestExternalProxyStays: a proxy in a container that is replaced must not end, as the kubelet would start it again,
+// and it would take over again.
 func TestExternalProxyStays(t *testing.T) {
 	n, p := newExternal(t)
 	first := startProxy(t, n.one.node, "--stay-when-replaced")
@@ -619,7 +622,8 @@ func TestExternalProxyReplacedPolicyChanges(t *testing.T) {
 	p.ended()
 }
 
-// TestExternalProxyHangs stops the proxy's process: pods come and go without it, and a policy that needs it is refused within its caller's time.
+// TestExternalProxyHangs stops the proxy's process: pods come and go without it, and a policy that needs it is refused
+// within its caller's time.
 func TestExternalProxyHangs(t *testing.T) {
 	n, p := newExternal(t)
 	n.ciliumPolicy(publicBothWays)

@@ -9,8 +9,9 @@ import (
 	"porin.dev/porin/internal/testutil"
 )
 
-// TestFirewallDropsForwarded: with the rules of each firewall, the doctor names the chain that drops packets of pods once no
-// connection is answered. What docs/troubleshooting.md has for that firewall lets pods connect and be connected to.
+// TestFirewallDropsForwarded: with the rules of each firewall, the doctor names the chain that drops packets of pods
+// once no connection is answered. What docs/troubleshooting.md has for that firewall lets pods connect and be connected
+// to.
 func TestFirewallDropsForwarded(t *testing.T) {
 	for _, firewall := range []struct {
 		name, load, accept, want string
@@ -67,7 +68,8 @@ func TestFirewallDropsForwarded(t *testing.T) {
 	}
 }
 
-// TestFirewallAndPolicy: a firewall with policy drop accepts pods, and a policy denies all that the only pod sends. The doctor does not blame the firewall.
+// TestFirewallAndPolicy: a firewall with policy drop accepts pods, and a policy denies all that the only pod sends. The
+// doctor does not blame the firewall.
 func TestFirewallAndPolicy(t *testing.T) {
 	r := newRig(t, "--masquerade=both")
 	p := r.labelled("p", "p")

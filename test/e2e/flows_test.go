@@ -103,7 +103,8 @@ func (n *serviceNodes) flowCases(six bool, protocol string) []flowCase {
 
 const aMayReachB = "{podSelector: {matchLabels: {app: a}}, policyTypes: [Egress], egress: [{to: [{podSelector: {matchLabels: {app: b}}}], ports: [{port: 8080}, {port: 8080, protocol: UDP}]}]}"
 
-// TestFlows has real connections, allowed and denied ones, and by Services: each is shown once, with the real ends, their labels and the rule.
+// TestFlows has real connections, allowed and denied ones, and by Services: each is shown once, with the real ends,
+// their labels and the rule.
 func TestFlows(t *testing.T) {
 	t.Parallel()
 	forEachProxyMode(t, func(t *testing.T, mode proxyMode) {
@@ -215,7 +216,8 @@ func (n *serviceNodes) flowsNow() (flows []v1.Flow, last uint64) {
 	return flows, last
 }
 
-// TestFlowsOverRestart: what happens while no agent runs is shown by the next one, and what was shown is not shown again.
+// TestFlowsOverRestart: what happens while no agent runs is shown by the next one, and what was shown is not shown
+// again.
 func TestFlowsOverRestart(t *testing.T) {
 	n := newServiceNodes(t, nftablesMode{})
 	n.label()
@@ -320,7 +322,8 @@ func threadTime(t testing.TB) time.Duration {
 	return time.Duration(usage.Utime.Nano() + usage.Stime.Nano())
 }
 
-// TestFlowFlood has a pod send what is denied as fast as it can: the datapath goes on, the agent's memory and time are bounded, and it says what it has lost.
+// TestFlowFlood has a pod send what is denied as fast as it can: the datapath goes on, the agent's memory and time are
+// bounded, and it says what it has lost.
 func TestFlowFlood(t *testing.T) {
 	n := newServiceNodes(t, nftablesMode{})
 	n.label()
@@ -394,7 +397,8 @@ func usage(t *testing.T, pid int) (cpu, memory int64) {
 	return (values[0] + values[1]) * int64(tick), values[2] * int64(os.Getpagesize())
 }
 
-// TestFlowNames has a pod ask for a name, and connect to the address: API and command line say the name, for this pod alone.
+// TestFlowNames has a pod ask for a name, and connect to the address: API and command line say the name, for this pod
+// alone.
 func TestFlowNames(t *testing.T) {
 	n := newServiceNodes(t, nftablesMode{})
 	n.label()

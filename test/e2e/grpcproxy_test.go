@@ -58,7 +58,8 @@ func grpcClient(t *testing.T, from party, server netip.AddrPort) grpc_testing.Te
 	return grpc_testing.NewTestServiceClient(client)
 }
 
-// TestGRPCRules allows one method of a gRPC service, to a pod of this node and of another one, and then the other method on the same connection.
+// TestGRPCRules allows one method of a gRPC service, to a pod of this node and of another one, and then the other
+// method on the same connection.
 func TestGRPCRules(t *testing.T) {
 	n := newServiceNodes(t, nftablesMode{})
 	n.label()

@@ -7,8 +7,9 @@ import (
 	"testing"
 )
 
-// TestHTTPRulesHighPorts has a pod keep many connections to one server from ports that the proxy takes for its own, too: net.ipv4.ip_local_port_range is a safe
-// sysctl of pods. A few may fail, where the node's conntrack has one entry for the client's connection and one of the proxy's: see docs/limits.md.
+// TestHTTPRulesHighPorts has a pod keep many connections to one server from ports that the proxy takes for its own,
+// too: net.ipv4.ip_local_port_range is a safe sysctl of pods. A few may fail, where the node's conntrack has one entry
+// for the client's connection and one of the proxy's: see docs/limits.md.
 func TestHTTPRulesHighPorts(t *testing.T) {
 	n := newServiceNodes(t, nftablesMode{})
 	n.label()
@@ -27,7 +28,8 @@ func TestHTTPRulesHighPorts(t *testing.T) {
 	}
 }
 
-// TestHTTPRulesPortsOfBothProxies has the proxies of both nodes on the way of a pod's many connections to one server: both take ports of the client's address.
+// TestHTTPRulesPortsOfBothProxies has the proxies of both nodes on the way of a pod's many connections to one server:
+// both take ports of the client's address.
 func TestHTTPRulesPortsOfBothProxies(t *testing.T) {
 	n := newServiceNodes(t, nftablesMode{})
 	n.label()
@@ -45,7 +47,8 @@ func TestHTTPRulesPortsOfBothProxies(t *testing.T) {
 
 const keptConnections = 700
 
-// fromPorts opens connections from a, from ports that begin with first, with one request each, and returns how many have failed.
+// fromPorts opens connections from a, from ports that begin with first, with one request each, and returns how many
+// have failed.
 func (n *serviceNodes) fromPorts(six bool, server netip.AddrPort, first int) (failed int, text string) {
 	var mu sync.Mutex // guards what follows
 	var conns []net.Conn

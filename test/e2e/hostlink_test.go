@@ -86,8 +86,8 @@ func TestNodeWithoutUplink(t *testing.T) {
 	r.nothingLeft()
 }
 
-// settled returns an error until the kernel has made the link-local address of the node's uplink, which follows its carrier, and has
-// looked whether others have an address of the node.
+// settled returns an error until the kernel has made the link-local address of the node's uplink, which follows its
+// carrier, and has looked whether others have an address of the node.
 func settled(node *testutil.Node) error {
 	return node.Do(func() error {
 		addrs, err := netlink.AddrList(nil, netlink.FAMILY_V6)

@@ -78,7 +78,8 @@ func testHostPort(t *testing.T, mode proxyMode, runtimeOf func(*serviceNodes) *t
 	}
 }
 
-// portMapRuntime is one of the first node whose network has portmap, which writes its rules in the form that kube-proxy has.
+// portMapRuntime is one of the first node whose network has portmap, which writes its rules in the form that kube-proxy
+// has.
 func (n *serviceNodes) portMapRuntime() *testutil.CNI {
 	n.Helper()
 	node := n.one.node
@@ -226,7 +227,8 @@ func TestHostPortReplacedPod(t *testing.T) {
 	n.agrees()
 }
 
-// TestHostPortOutlives: rules outlive an agent that is killed, an agent that stops, and a flush meanwhile or afterwards.
+// TestHostPortOutlives: rules outlive an agent that is killed, an agent that stops, and a flush meanwhile or
+// afterwards.
 func TestHostPortOutlives(t *testing.T) {
 	n := newHostPortNode(t, "--doctor-interval=0")
 	c := withPorts(t, "web", "tcp 8090", "udp 8090")

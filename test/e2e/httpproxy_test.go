@@ -130,7 +130,8 @@ func (c httpCase) check(t *testing.T, six bool) {
 
 const publicOnly = `toPorts: [{ports: [{port: "8081", protocol: TCP}], rules: {http: [{method: GET, path: "/public/.*"}]}}]`
 
-// TestHTTPRules has an HTTP rule for each direction, and clients and servers on this node and on another one, directly and through Services.
+// TestHTTPRules has an HTTP rule for each direction, and clients and servers on this node and on another one, directly
+// and through Services.
 func TestHTTPRules(t *testing.T) {
 	t.Parallel()
 	forEachProxyMode(t, func(t *testing.T, mode proxyMode) {
@@ -183,8 +184,9 @@ func (n *serviceNodes) httpIngress(six bool) []httpCase {
 	}
 }
 
-// proxySysctls are settings of a node with which redirects have to work: whether packets are received by the way that answers take, with
-// marks or without, whether a SYN is answered without state, and whether sockets are found before routes.
+// proxySysctls are settings of a node with which redirects have to work: whether packets are received by the way that
+// answers take, with marks or without, whether a SYN is answered without state, and whether sockets are found before
+// routes.
 var proxySysctls = map[string]map[string]string{
 	"loose reverse path":                {"net/ipv4/conf/all/rp_filter": "2"},
 	"strict reverse path":               {"net/ipv4/conf/all/rp_filter": "1"},

@@ -86,7 +86,8 @@ func (n *serviceNodes) shell(script string) string {
 	return out.String()
 }
 
-// TestHTTPRulesGone deletes the only policy with HTTP rules: an open connection goes on, and with its end nothing is left on the node.
+// TestHTTPRulesGone deletes the only policy with HTTP rules: an open connection goes on, and with its end nothing is
+// left on the node.
 func TestHTTPRulesGone(t *testing.T) {
 	t.Parallel()
 	n := newServiceNodes(t, nftablesMode{})
@@ -136,7 +137,8 @@ func TestHTTPRulesGone(t *testing.T) {
 	checkHTTP(t, true, n.httpEgress(true)[:1])
 }
 
-// TestFlowsOfHTTPRules has connections go through the proxy: each is shown once as allowed, with what may be asked for, and nothing as dropped.
+// TestFlowsOfHTTPRules has connections go through the proxy: each is shown once as allowed, with what may be asked for,
+// and nothing as dropped.
 func TestFlowsOfHTTPRules(t *testing.T) {
 	n := newServiceNodes(t, nftablesMode{})
 	n.label()
@@ -173,7 +175,8 @@ func TestFlowsOfHTTPRules(t *testing.T) {
 	})
 }
 
-// TestHTTPRulesHostFirewall has a chain INPUT of the node that lets nothing in but what docs/policy-troubleshooting.md says.
+// TestHTTPRulesHostFirewall has a chain INPUT of the node that lets nothing in but what docs/policy-troubleshooting.md
+// says.
 func TestHTTPRulesHostFirewall(t *testing.T) {
 	n := newServiceNodes(t, nftablesMode{})
 	n.label()

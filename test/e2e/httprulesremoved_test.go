@@ -10,8 +10,8 @@ import (
 	"time"
 )
 
-// TestHTTPRulesGoSamePort has connections through the proxy closed by the server, so that the proxy's sockets are in TIME-WAIT for a minute. Clients may use their ports
-// again: through the proxy, and directly when the rules have gone.
+// TestHTTPRulesGoSamePort has connections through the proxy closed by the server, so that the proxy's sockets are in
+// TIME-WAIT for a minute. Clients may use their ports again: through the proxy, and directly when the rules have gone.
 func TestHTTPRulesGoSamePort(t *testing.T) {
 	t.Parallel()
 	n := newServiceNodes(t, nftablesMode{})

@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// TestOpenConnectionsRulesReturn has connections through the proxy when the layer 7 rules go, and come back: they stay open, and the rules decide about their
-// next request.
+// TestOpenConnectionsRulesReturn has connections through the proxy when the layer 7 rules go, and come back: they stay
+// open, and the rules decide about their next request.
 func TestOpenConnectionsRulesReturn(t *testing.T) {
 	t.Parallel()
 	n := newServiceNodes(t, nftablesMode{})

@@ -11,8 +11,9 @@ import (
 	"time"
 )
 
-// TestHTTPRulesServerComesLater opens a connection through the proxy to an address that no pod has yet, and keeps it open with denied requests. Then a pod gets the
-// address, whose policy accepts other requests. The rules of both ends have to hold for it.
+// TestHTTPRulesServerComesLater opens a connection through the proxy to an address that no pod has yet, and keeps it
+// open with denied requests. Then a pod gets the address, whose policy accepts other requests. The rules of both ends
+// have to hold for it.
 func TestHTTPRulesServerComesLater(t *testing.T) {
 	t.Parallel()
 	for _, six := range []bool{false, true} {

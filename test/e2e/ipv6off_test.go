@@ -8,8 +8,8 @@ import (
 	"porin.dev/porin/internal/testutil"
 )
 
-// TestIPv6OffOnNode: a node on which a script turns IPv6 off, as some lists of hardening ask, goes on to attach containers of both
-// families. Its containers keep what they have over a restart.
+// TestIPv6OffOnNode: a node on which a script turns IPv6 off, as some lists of hardening ask, goes on to attach
+// containers of both families. Its containers keep what they have over a restart.
 func TestIPv6OffOnNode(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)

@@ -63,8 +63,8 @@ spec:
     ports: [{port: http}]
 `
 
-// TestKubernetesLabels: pods have the labels of the API from their first packet on, also when the watch tells of them late, and follow changes
-// of the pod and of its namespace.
+// TestKubernetesLabels: pods have the labels of the API from their first packet on, also when the watch tells of them
+// late, and follow changes of the pod and of its namespace.
 func TestKubernetesLabels(t *testing.T) {
 	t.Parallel()
 	node := testutil.NewNode(t)
@@ -119,8 +119,8 @@ func TestKubernetesUnknownPod(t *testing.T) {
 	r.cni.MustAdd(t, asPod(t, "static-a", "of-the-kubelet"))
 }
 
-// TestKubernetesAway: while the API server is away, also when the agent starts, attached pods keep their labels, DEL works, and an ADD of a pod
-// that is not known fails.
+// TestKubernetesAway: while the API server is away, also when the agent starts, attached pods keep their labels, DEL
+// works, and an ADD of a pod that is not known fails.
 func TestKubernetesAway(t *testing.T) {
 	t.Parallel()
 	node := testutil.NewNode(t)
@@ -152,7 +152,8 @@ func TestKubernetesAway(t *testing.T) {
 	r.reaches(r.named("shop", "new"), db, true)
 }
 
-// TestKubernetesRequests: the agent asks for nothing but its Node and the pods of it, policies, and the metadata of namespaces and CRDs, and an attachment costs no request.
+// TestKubernetesRequests: the agent asks for nothing but its Node and the pods of it, policies, and the metadata of
+// namespaces and CRDs, and an attachment costs no request.
 func TestKubernetesRequests(t *testing.T) {
 	t.Parallel()
 	node := testutil.NewNode(t)
@@ -179,7 +180,8 @@ func TestKubernetesRequests(t *testing.T) {
 	}
 }
 
-// TestKubernetesPolicies: policies of the API are in force before a pod's first packet, change, outlive the agent without the API server, and come with their CRD.
+// TestKubernetesPolicies: policies of the API are in force before a pod's first packet, change, outlive the agent
+// without the API server, and come with their CRD.
 func TestKubernetesPolicies(t *testing.T) {
 	t.Parallel()
 	node := testutil.NewNode(t)
@@ -232,7 +234,8 @@ func TestKubernetesPolicies(t *testing.T) {
 	reaches(true, true)
 }
 
-// TestKubernetesReferences: a policy that names a Service follows it, also when the agent starts without the API server, and only that Service is watched, while the policy is there.
+// TestKubernetesReferences: a policy that names a Service follows it, also when the agent starts without the API
+// server, and only that Service is watched, while the policy is there.
 func TestKubernetesReferences(t *testing.T) {
 	t.Parallel()
 	node := testutil.NewNode(t)
@@ -281,7 +284,8 @@ func TestKubernetesReferences(t *testing.T) {
 	}
 }
 
-// TestKubernetesManyLabels: a pod, or a namespace, that gets more labels than Porin takes does not keep the rights of its earlier ones.
+// TestKubernetesManyLabels: a pod, or a namespace, that gets more labels than Porin takes does not keep the rights of
+// its earlier ones.
 func TestKubernetesManyLabels(t *testing.T) {
 	many := map[string]string{}
 	for i := range 300 {

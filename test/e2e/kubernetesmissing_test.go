@@ -16,7 +16,8 @@ import (
 	"porin.dev/porin/internal/testutil"
 )
 
-// TestKubernetesMissing: without podCIDRs and CRDs the agent writes no CNI configuration, and its log, its doctor and Events of the Node say why. It goes on when they come.
+// TestKubernetesMissing: without podCIDRs and CRDs the agent writes no CNI configuration, and its log, its doctor and
+// Events of the Node say why. It goes on when they come.
 func TestKubernetesMissing(t *testing.T) {
 	t.Parallel()
 	node := testutil.NewNode(t)

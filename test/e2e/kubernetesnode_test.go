@@ -22,8 +22,8 @@ func (s *apiServer) object(uid string, podCIDRs ...string) {
 
 var errGivenOut = errors.New("an address was given out although the Node was deleted")
 
-// TestKubernetesNode: pods have addresses of their Node's podCIDRs, also when it gets them late, and after a restart without the API server.
-// The podCIDR of a Node that was deleted goes to another one at once, while its pods run on.
+// TestKubernetesNode: pods have addresses of their Node's podCIDRs, also when it gets them late, and after a restart
+// without the API server. The podCIDR of a Node that was deleted goes to another one at once, while its pods run on.
 func TestKubernetesNode(t *testing.T) {
 	t.Parallel()
 	fabric := testutil.NewLAN(t)

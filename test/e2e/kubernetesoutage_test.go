@@ -26,8 +26,8 @@ spec:
     ports: [{port: 7000, protocol: UDP}]
 `
 
-// TestKubernetesOutage: the API server is away for both nodes while pods talk under policies, agents restart and pods end. No datagram is lost,
-// no denied connection passes, and each DEL succeeds.
+// TestKubernetesOutage: the API server is away for both nodes while pods talk under policies, agents restart and pods
+// end. No datagram is lost, no denied connection passes, and each DEL succeeds.
 func TestKubernetesOutage(t *testing.T) {
 	t.Parallel()
 	outage := 8 * time.Second
@@ -115,7 +115,8 @@ func TestKubernetesOutage(t *testing.T) {
 // endingPods is how many pods of each node end during the outage.
 const endingPods = 5
 
-// knock tries denied connections until the function that it returns is called. That says how many were tried, and how many passed.
+// knock tries denied connections until the function that it returns is called. That says how many were tried, and how
+// many passed.
 func knock(t *testing.T, from, to pod) func() (tried, passed int) {
 	ctx, cancel := context.WithCancel(t.Context())
 	type count struct{ tried, passed int }

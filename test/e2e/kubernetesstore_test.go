@@ -10,8 +10,8 @@ import (
 	"porin.dev/porin/internal/testutil"
 )
 
-// TestKubernetesStore: two nodes share nothing but the Kubernetes API. Their pods reach each other, and policies of the API select the pods of
-// the other node by labels of the pod and of its namespace, which change.
+// TestKubernetesStore: two nodes share nothing but the Kubernetes API. Their pods reach each other, and policies of the
+// API select the pods of the other node by labels of the pod and of its namespace, which change.
 func TestKubernetesStore(t *testing.T) {
 	t.Parallel()
 	for _, mode := range ipamModes {

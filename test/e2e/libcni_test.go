@@ -13,7 +13,8 @@ import (
 	"porin.dev/porin/internal/testutil"
 )
 
-// TestRuntimes attaches a container by the configuration that the agent writes, with the libraries and calls of each runtime.
+// TestRuntimes attaches a container by the configuration that the agent writes, with the libraries and calls of each
+// runtime.
 func TestRuntimes(t *testing.T) {
 	node := testutil.NewNode(t)
 	list := filepath.Join(node.Dir, "net.d", "05-porin.conflist")

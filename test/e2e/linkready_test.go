@@ -14,8 +14,8 @@ import (
 	"porin.dev/porin/internal/testutil"
 )
 
-// ready returns nil when the container takes packets for its IPv6 address. The kernel makes the route for that some time
-// after it has answered that the address is there.
+// ready returns nil when the container takes packets for its IPv6 address. The kernel makes the route for that some
+// time after it has answered that the address is there.
 func ready(p pod) error {
 	_, handle, err := netns.Open(p.FD())
 	if err != nil {
@@ -44,8 +44,8 @@ func TestContainerReadyAfterADD(t *testing.T) {
 	calls.Wait()
 }
 
-// running reports whether the kernel passes packets to the host end: it begins to some time after the container's end has
-// come up, in a work queue, and drops them until then. A list does not wait for that, as asking for one link would.
+// running reports whether the kernel passes packets to the host end: it begins to some time after the container's end
+// has come up, in a work queue, and drops them until then. A list does not wait for that, as asking for one link would.
 func running(r *rig, p pod) error {
 	links, err := r.node.Links()
 	if err != nil {

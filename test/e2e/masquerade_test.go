@@ -36,7 +36,8 @@ func (n *serviceNodes) outsideCases(six bool) []serviceCase {
 	}
 }
 
-// TestMasquerade: what stays in the cluster keeps its address, through Services, too, and only what leaves it has the node's.
+// TestMasquerade: what stays in the cluster keeps its address, through Services, too, and only what leaves it has the
+// node's.
 func TestMasquerade(t *testing.T) {
 	t.Parallel()
 	forEachProxyMode(t, func(t *testing.T, mode proxyMode) {
@@ -95,7 +96,8 @@ func TestMasqueradePolicy(t *testing.T) {
 	})
 }
 
-// TestMasqueradeAnnotation: a pod that says so keeps its address from its first packet, over a restart too, and its ledger says so.
+// TestMasqueradeAnnotation: a pod that says so keeps its address from its first packet, over a restart too, and its
+// ledger says so.
 func TestMasqueradeAnnotation(t *testing.T) {
 	r := newRig(t, masquerading[0])
 	r.node.Fabric.RoutePods(t, r.node)

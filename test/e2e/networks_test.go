@@ -46,8 +46,8 @@ func TestTwoNetworks(t *testing.T) {
 	}
 }
 
-// answersByEach sends requests to each address of the container, which has these interfaces, and wants each answer by the
-// interface that has the address.
+// answersByEach sends requests to each address of the container, which has these interfaces, and wants each answer by
+// the interface that has the address.
 func (r *rig) answersByEach(container string, interfaces ...string) {
 	r.Helper()
 	sent := func() map[string]uint64 {

@@ -75,8 +75,8 @@ func TestNodeAddress(t *testing.T) {
 	}
 }
 
-// TestNodeAddressChanges: the host's addresses change before the Node's InternalIPs, and later the InternalIPs change to further addresses of the host.
-// Without a restart other nodes, policies and health follow.
+// TestNodeAddressChanges: the host's addresses change before the Node's InternalIPs, and later the InternalIPs change
+// to further addresses of the host. Without a restart other nodes, policies and health follow.
 func TestNodeAddressChanges(t *testing.T) {
 	t.Parallel()
 	for _, mode := range ipamModes {

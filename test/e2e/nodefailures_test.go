@@ -86,7 +86,8 @@ func TestPartition(t *testing.T) {
 	})
 }
 
-// TestNodeDies has a node without its agent and its link keep its place until an administrator deletes it, and then come back.
+// TestNodeDies has a node without its agent and its link keep its place until an administrator deletes it, and then
+// come back.
 func TestNodeDies(t *testing.T) {
 	t.Parallel()
 	forEachWiring(t, 3, func(t *testing.T, c *nodeGroup, fabric *testutil.Fabric) {
@@ -152,7 +153,8 @@ func TestStoreOfNodesLost(t *testing.T) {
 		pods = append(pods, third.pod())
 		c.waitForMesh(pods)
 		lost := c.talk(pods[0], pods[2])
-		// The restored one must be behind, which nodes notice (docs/limits.md): behind what they write until all have seen it, and before the empty one.
+		// The restored one must be behind, which nodes notice (docs/limits.md): behind what they write until all have seen
+		// it, and before the empty one.
 		for n := range 300 {
 			c.api.Put(&corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "unrelated", Labels: map[string]string{"n": strconv.Itoa(n)}}})
 		}

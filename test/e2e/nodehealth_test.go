@@ -9,7 +9,8 @@ import (
 	"porin.dev/porin/internal/testutil"
 )
 
-// seesNode waits until the node sees another one with this part at fault; "" for none, on all ways to the node and to its endpoint.
+// seesNode waits until the node sees another one with this part at fault; "" for none, on all ways to the node and to
+// its endpoint.
 func (r *rig) seesNode(name, part string) {
 	r.Helper()
 	const ways = 6 // to the node by ICMP, to its endpoint by ICMP and HTTP, and each by both families

@@ -16,7 +16,8 @@ import (
 	"porin.dev/porin/internal/testutil"
 )
 
-// cache gives node1 a device with addresses of its own, as a cache for names has it, and serves names there. It returns when the agent has heard of them.
+// cache gives node1 a device with addresses of its own, as a cache for names has it, and serves names there. It returns
+// when the agent has heard of them.
 func (n *serviceNodes) cache() party {
 	t, node := n.T, n.one.node
 	t.Helper()

@@ -9,7 +9,8 @@ import (
 	"porin.dev/porin/internal/testutil"
 )
 
-// TestPolicyAcrossNodes has the receiving node decide by the labels of a pod of another node, while labels, pods and policies change.
+// TestPolicyAcrossNodes has the receiving node decide by the labels of a pod of another node, while labels, pods and
+// policies change.
 func TestPolicyAcrossNodes(t *testing.T) {
 	t.Parallel()
 	for _, mode := range testutil.Sample(ipamModes...) {

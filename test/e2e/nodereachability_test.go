@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// talk has one pod ask another by both families, again and again, until the function that it returns is called: that says how many
-// datagrams were not answered.
+// talk has one pod ask another by both families, again and again, until the function that it returns is called: that
+// says how many datagrams were not answered.
 func (c *nodeGroup) talk(from, to pod) func() (asked, lost int) { return c.talkAt(from, to, 7000) }
 
 func (c *nodeGroup) talkAt(from, to pod, port uint16) func() (asked, lost int) {

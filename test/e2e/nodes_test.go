@@ -169,7 +169,8 @@ func (r *rig) watchRoutes() func() []netlink.RouteUpdate {
 	return end
 }
 
-// TestNodesOnALink has pods of all nodes reach each other without routes that anybody else has made, in both modes of IPAM.
+// TestNodesOnALink has pods of all nodes reach each other without routes that anybody else has made, in both modes of
+// IPAM.
 func TestNodesOnALink(t *testing.T) {
 	t.Parallel()
 	for _, mode := range testutil.Sample(ipamModes...) {

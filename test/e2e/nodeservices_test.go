@@ -31,8 +31,8 @@ func forEachWiring(t *testing.T, nodes int, test func(t *testing.T, c *nodeGroup
 	}
 }
 
-// TestServicesOfNodes has the nodes find each other: Services have backends on both, node ports of either lead to either. By tunnels,
-// TestVXLANServices does so.
+// TestServicesOfNodes has the nodes find each other: Services have backends on both, node ports of either lead to
+// either. By tunnels, TestVXLANServices does so.
 func TestServicesOfNodes(t *testing.T) {
 	t.Parallel()
 	forEachProxyMode(t, func(t *testing.T, mode proxyMode) {
@@ -45,7 +45,8 @@ func TestServicesOfNodes(t *testing.T) {
 	})
 }
 
-// TestLargePacketsBetweenNodes sends streams and datagrams in fragments, also where the link of a node takes less than pods believe.
+// TestLargePacketsBetweenNodes sends streams and datagrams in fragments, also where the link of a node takes less than
+// pods believe.
 func TestLargePacketsBetweenNodes(t *testing.T) {
 	t.Parallel()
 	forEachWiring(t, 2, func(t *testing.T, c *nodeGroup, fabric *testutil.Fabric) {

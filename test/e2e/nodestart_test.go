@@ -14,8 +14,8 @@ import (
 	"porin.dev/porin/internal/testutil"
 )
 
-// TestStartWithoutStore starts an agent while the store is away, also as after a boot: policies go on to select the pods of other nodes, and
-// the routes to them are there.
+// TestStartWithoutStore starts an agent while the store is away, also as after a boot: policies go on to select the
+// pods of other nodes, and the routes to them are there.
 func TestStartWithoutStore(t *testing.T) {
 	t.Parallel()
 	for _, mode := range testutil.Sample(append(ipamModes, variant{"vxlan", []string{"--routing=vxlan"}})...) {

@@ -62,8 +62,8 @@ func (o *openRequest) ask(path string) (status int, body string, err error) {
 	return response.StatusCode, string(text), err
 }
 
-// TestOpenConnections sends a request on connections that were open before layer 7 rules came: each is reset, and no server gets a byte of it. A connection that
-// only waits is left alone.
+// TestOpenConnections sends a request on connections that were open before layer 7 rules came: each is reset, and no
+// server gets a byte of it. A connection that only waits is left alone.
 func TestOpenConnections(t *testing.T) {
 	t.Parallel()
 	n := newServiceNodes(t, nftablesMode{})
@@ -143,7 +143,8 @@ func askOnce(c openCase) error {
 	return err
 }
 
-// TestOpenConnectionsHalfOpen: the server's first answer comes after the rules. The client gets through with its next try, or is reset. It does not wait.
+// TestOpenConnectionsHalfOpen: the server's first answer comes after the rules. The client gets through with its next
+// try, or is reset. It does not wait.
 func TestOpenConnectionsHalfOpen(t *testing.T) {
 	t.Parallel()
 	n := newServiceNodes(t, nftablesMode{})

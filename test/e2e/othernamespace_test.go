@@ -8,8 +8,8 @@ import (
 	"porin.dev/porin/internal/testutil"
 )
 
-// TestStartElsewhereWithoutLedger starts an agent in another network namespace, with the node's BPF maps and no ledger that
-// would tell it so.
+// TestStartElsewhereWithoutLedger starts an agent in another network namespace, with the node's BPF maps and no ledger
+// that would tell it so.
 func TestStartElsewhereWithoutLedger(t *testing.T) {
 	r := newRig(t)
 	var pods []pod

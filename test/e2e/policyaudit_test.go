@@ -14,7 +14,8 @@ metadata: {name: web, namespace: demo}
 spec: {podSelector: {matchLabels: {app: web}}, policyTypes: [Ingress]}
 `
 
-// TestPolicyAudit has a connection that a policy denies pass while the policy, the pod or the node is in audit, and be denied after that.
+// TestPolicyAudit has a connection that a policy denies pass while the policy, the pod or the node is in audit, and be
+// denied after that.
 func TestPolicyAudit(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)

@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// TestPolicyChangeWhileServerSpeaks changes the policy of a server, to whom all these clients stay allowed, while it alone has something to
-// say: nothing of that is lost, by whatever path the client came.
+// TestPolicyChangeWhileServerSpeaks changes the policy of a server, to whom all these clients stay allowed, while it
+// alone has something to say: nothing of that is lost, by whatever path the client came.
 func TestPolicyChangeWhileServerSpeaks(t *testing.T) {
 	n := newServiceNodes(t, nftablesMode{})
 	n.label()

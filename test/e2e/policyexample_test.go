@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// TestPolicyExample runs the first example of docs/policy.md, for pods without labels. The output of its commands is the
-// page's, except for addresses.
+// TestPolicyExample runs the first example of docs/policy.md, for pods without labels. The output of its commands is
+// the page's, except for addresses.
 func TestPolicyExample(t *testing.T) {
 	r := newRig(t)
 	r.named("demo", "web")

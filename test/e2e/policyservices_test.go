@@ -176,8 +176,8 @@ func TestPolicyRevokedThroughService(t *testing.T) {
 	}
 }
 
-// TestPolicyOutlivesTheAgent kills the agent: denied traffic stays denied, and allowed traffic continues, also while the
-// next agent starts.
+// TestPolicyOutlivesTheAgent kills the agent: denied traffic stays denied, and allowed traffic continues, also while
+// the next agent starts.
 func TestPolicyOutlivesTheAgent(t *testing.T) {
 	t.Parallel()
 	n := newServiceNodes(t, nftablesMode{})

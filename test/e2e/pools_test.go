@@ -242,7 +242,8 @@ func TestPoolExcludeAndNamespaces(t *testing.T) {
 	r.agrees()
 }
 
-// TestPoolOfSingleAddresses has a fixed address: a permanent reservation in a pool of single addresses without a quarantine.
+// TestPoolOfSingleAddresses has a fixed address: a permanent reservation in a pool of single addresses without a
+// quarantine.
 func TestPoolOfSingleAddresses(t *testing.T) {
 	t.Parallel()
 	r := withPools(t, nil)

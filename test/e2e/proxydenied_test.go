@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// TestHTTPRulesDenied has policy deny connections that go through the proxy, and wait for nothing: both the client's policy and the server's. The client hears of it at once,
-// though policy accepts no packet of the connection any more.
+// TestHTTPRulesDenied has policy deny connections that go through the proxy, and wait for nothing: both the client's
+// policy and the server's. The client hears of it at once, though policy accepts no packet of the connection any more.
 func TestHTTPRulesDenied(t *testing.T) {
 	t.Parallel()
 	n := newServiceNodes(t, nftablesMode{})

@@ -85,8 +85,8 @@ func (n *serviceNodes) calls(to party) *load {
 	return l
 }
 
-// TestExternalProxyStopped stops the proxy while a connection is open whose protocol was switched. Until that is cut, at the end of --drain-timeout, everything
-// else goes on; then it waits for the next proxy.
+// TestExternalProxyStopped stops the proxy while a connection is open whose protocol was switched. Until that is cut,
+// at the end of --drain-timeout, everything else goes on; then it waits for the next proxy.
 func TestExternalProxyStopped(t *testing.T) {
 	n, previous := newExternal(t)
 	p := startProxy(t, n.one.node, "--drain-timeout=6s")
@@ -132,7 +132,8 @@ func TestExternalProxyStopped(t *testing.T) {
 	n.one.agrees()
 }
 
-// TestExternalProxyReplacedWhileItStops: a proxy that was told to stop, and still has a request, is replaced at once, or a second later.
+// TestExternalProxyReplacedWhileItStops: a proxy that was told to stop, and still has a request, is replaced at once,
+// or a second later.
 func TestExternalProxyReplacedWhileItStops(t *testing.T) {
 	for _, later := range []time.Duration{0, time.Second} {
 		t.Run(later.String(), func(t *testing.T) { replaceStopping(t, later) })

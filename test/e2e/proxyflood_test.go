@@ -113,8 +113,9 @@ func (x *rawTCP) flood(ports int, most time.Duration) (sent int) {
 
 const floodClient, floodClients = layers.TCPPort(20_000), 16
 
-// TestProxyFloodHandshakes has a pod send SYNs from all its ports to a server for which it has layer 7 rules, while another pod's clients, which are far away,
-// have not yet answered the proxy: their connections are opened all the same.
+// TestProxyFloodHandshakes has a pod send SYNs from all its ports to a server for which it has layer 7 rules, while
+// another pod's clients, which are far away, have not yet answered the proxy: their connections are opened all the
+// same.
 func TestProxyFloodHandshakes(t *testing.T) {
 	n := floodedNodes(t)
 	silence(t, n.c)
@@ -126,8 +127,9 @@ func TestProxyFloodHandshakes(t *testing.T) {
 			client.send(layers.TCP{SrcPort: port, Seq: 1000, SYN: true}, "")
 			next[port] = client.receive(port).Seq + 1
 		}
-		// Within a second: then the kernel sends its SYN-ACKs again, and closes a connection at once whose SYN-ACK finds no room on a
-		// device (reqsk_timer_handler, tcp_rtx_synack). There must be more SYNs than the socket's queue takes, 4,096.
+		// Within a second: then the kernel sends its SYN-ACKs again, and closes a connection at once whose SYN-ACK finds no
+		// room on a device (reqsk_timer_handler, tcp_rtx_synack). There must be more SYNs than the socket's queue takes,
+		// 4,096.
 		if sent := newRawTCP(t, n.a, server).flood(25_000, 700*time.Millisecond); sent < 6000 {
 			t.Errorf("IPv6 %v: %d SYNs were sent, too few", six, sent)
 		}

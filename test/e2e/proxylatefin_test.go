@@ -12,8 +12,9 @@ import (
 	"porin.dev/porin/internal/testutil"
 )
 
-// TestHTTPRulesLateFIN has a server, which alone has rules, close connections later than the kernel delays the acknowledgement of the client's end. Its FIN gets to the proxy's
-// socket, which is in FIN-WAIT-2, and not to the client's pod, which would reset it; nothing waits for an acknowledgement.
+// TestHTTPRulesLateFIN has a server, which alone has rules, close connections later than the kernel delays the
+// acknowledgement of the client's end. Its FIN gets to the proxy's socket, which is in FIN-WAIT-2, and not to the
+// client's pod, which would reset it; nothing waits for an acknowledgement.
 func TestHTTPRulesLateFIN(t *testing.T) {
 	t.Parallel()
 	n := newServiceNodes(t, nftablesMode{})

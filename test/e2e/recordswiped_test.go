@@ -9,8 +9,8 @@ import (
 	"porin.dev/porin/internal/testutil"
 )
 
-// TestRecordsWiped: all records are gone. Pods keep their network, nodes claim again what they have in use, an administrator ends the recovery and creates the
-// pool again, and nodes go on.
+// TestRecordsWiped: all records are gone. Pods keep their network, nodes claim again what they have in use, an
+// administrator ends the recovery and creates the pool again, and nodes go on.
 func TestRecordsWiped(t *testing.T) {
 	t.Parallel()
 	api := newAPI(t)

@@ -44,8 +44,8 @@ func TestGoResolver(t *testing.T) {
 	}
 }
 
-// TestResolvers has the resolvers of musl, glibc and Go find an allowed name at once, although the search list of Kubernetes has them ask for denied ones first, and hear
-// at once that a denied name is none.
+// TestResolvers has the resolvers of musl, glibc and Go find an allowed name at once, although the search list of
+// Kubernetes has them ask for denied ones first, and hear at once that a denied name is none.
 func TestResolvers(t *testing.T) {
 	testutil.NeedPrograms(t, "gcc", "musl-gcc")
 	n := newServiceNodes(t, nil)

@@ -22,8 +22,8 @@ import (
 // answerTime bounds how long a connection takes to open, and a server to answer.
 const answerTime = 15 * time.Second
 
-// responder serves an address by TCP and UDP. To each line, or datagram, it answers with its name, the peer that it sees, and the
-// line.
+// responder serves an address by TCP and UDP. To each line, or datagram, it answers with its name, the peer that it
+// sees, and the line.
 type responder struct {
 	name     string
 	tcp      net.Listener
@@ -152,8 +152,8 @@ func (c *dialog) local() netip.AddrPort { return netip.MustParseAddrPort(c.Local
 
 func (c *dialog) to() netip.AddrPort { return netip.MustParseAddrPort(c.RemoteAddr().String()) }
 
-// reset resets the connection at once, whoever else has its descriptor, as processes that are started beside do for a moment: to close it with
-// SO_LINGER would wait for them. TCP answers connect(2) with AF_UNSPEC with a reset.
+// reset resets the connection at once, whoever else has its descriptor, as processes that are started beside do for a
+// moment: to close it with SO_LINGER would wait for them. TCP answers connect(2) with AF_UNSPEC with a reset.
 func (c *dialog) reset(t testing.TB) {
 	t.Helper()
 	raw, err := c.Conn.(*net.TCPConn).SyscallConn()

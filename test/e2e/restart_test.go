@@ -57,7 +57,8 @@ func TestRestartKeepsConnections(t *testing.T) {
 	}
 }
 
-// withoutPolicyEntries leaves out how many entries the maps of the policy have: a new agent writes the other copy of it.
+// withoutPolicyEntries leaves out how many entries the maps of the policy have: a new agent writes the other copy of
+// it.
 func withoutPolicyEntries(found datapath.Inspection) datapath.Inspection {
 	for i := range found.Maps {
 		switch found.Maps[i].Name {

@@ -228,7 +228,8 @@ func (r *rig) elsewhere() (*testutil.Node, *testutil.Agent) {
 	return &node, agent
 }
 
-// TestStartInOtherNamespace starts the agent as a DaemonSet without hostNetwork does: it exits with one line and touches nothing.
+// TestStartInOtherNamespace starts the agent as a DaemonSet without hostNetwork does: it exits with one line and
+// touches nothing.
 func TestStartInOtherNamespace(t *testing.T) {
 	r := newRig(t)
 	a, b := r.pod(), r.pod()

@@ -7,8 +7,8 @@ import (
 )
 
 // TestHeldAddressesOfPools starts an agent without its ledger beside pods of a pool. The pool of their addresses is
-// unknown, and all works as if it were known: the block around them counts them, keeps its pool, and lets them rest when
-// they are released.
+// unknown, and all works as if it were known: the block around them counts them, keeps its pool, and lets them rest
+// when they are released.
 func TestHeldAddressesOfPools(t *testing.T) {
 	t.Parallel()
 	r := withPools(t, map[string]string{"blue": "10.65.0.0/24"})

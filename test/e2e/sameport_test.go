@@ -11,8 +11,8 @@ import (
 	"time"
 )
 
-// TestHTTPRulesSamePort: a pod has a connection through the proxy, and opens another one by a Service to the same server, from the same port. The node's NAT
-// chooses another port for that, as it would without the proxy.
+// TestHTTPRulesSamePort: a pod has a connection through the proxy, and opens another one by a Service to the same
+// server, from the same port. The node's NAT chooses another port for that, as it would without the proxy.
 func TestHTTPRulesSamePort(t *testing.T) {
 	t.Parallel()
 	forEachProxyMode(t, func(t *testing.T, mode proxyMode) {

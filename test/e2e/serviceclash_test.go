@@ -78,8 +78,8 @@ func mustFinish(t *testing.T, conn *dialog) {
 	conn.Close()
 }
 
-// directThenService: the Service's first SYN is dropped and counted while the direct connection is open; the node gives the next one
-// another port. Nothing is dropped when the direct connection has ended.
+// directThenService: the Service's first SYN is dropped and counted while the direct connection is open; the node gives
+// the next one another port. Nothing is dropped when the direct connection has ended.
 func (n *serviceNodes) directThenService(t *testing.T, six bool, port uint16) {
 	direct := n.mustOpen(t, port, n.b.at(six, backendPort))
 	mustAnswer(t, direct, "before the clash")
@@ -144,7 +144,8 @@ func (n *serviceNodes) inTurn(t *testing.T, port uint16, reset bool, targets ...
 	}
 }
 
-// alternate sends datagrams from one socket to all the targets in turn. Each answer must come from where its question went.
+// alternate sends datagrams from one socket to all the targets in turn. Each answer must come from where its question
+// went.
 func (n *serviceNodes) alternate(t *testing.T, six bool, between func(), targets ...netip.AddrPort) {
 	for start := range targets {
 		socket := listenUDP(t, n.a.Namespace, n.a.addr(six))
@@ -190,8 +191,8 @@ func TestServicePathClashLateAnswer(t *testing.T) {
 	})
 }
 
-// TestServicePathClashUnasked: a session with a Service by UDP was idle until conntrack has forgotten it. Its backend goes on to send, and what the
-// client asks by the Service is answered.
+// TestServicePathClashUnasked: a session with a Service by UDP was idle until conntrack has forgotten it. Its backend
+// goes on to send, and what the client asks by the Service is answered.
 func TestServicePathClashUnasked(t *testing.T) {
 	t.Parallel()
 	forEachProxyMode(t, func(t *testing.T, mode proxyMode) {
@@ -228,7 +229,8 @@ func (n *serviceNodes) backendSendsFirst(t *testing.T, six bool, service netip.A
 	}
 }
 
-// answersInOrder asks by both ways from one socket before there is an answer. Each must come from where its question went.
+// answersInOrder asks by both ways from one socket before there is an answer. Each must come from where its question
+// went.
 func (n *serviceNodes) answersInOrder(t *testing.T, six bool, targets ...netip.AddrPort) {
 	var server *net.UDPConn
 	testutil.Eventually(t, func() (err error) { // a process that another test starts has the descriptor of the port's last socket for a moment

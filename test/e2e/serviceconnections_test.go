@@ -57,7 +57,8 @@ func (o *openConnections) add(name, protocol string, from party, to netip.AddrPo
 	o.all = append(o.all, openConnection{conn, name, o.responders[server], a.peer})
 }
 
-// answer checks that each connection carries something to its server and back, and that both ends are those from before.
+// answer checks that each connection carries something to its server and back, and that both ends are those from
+// before.
 func (o *openConnections) answer(when string) {
 	o.Helper()
 	for _, c := range o.all {

@@ -57,7 +57,8 @@ func (n *serviceNodes) paths(p pod, localPort, remotePort uint16) (paths []uint8
 	return paths
 }
 
-// TestServicePaths: a direct connection takes the shortcut, and one by a Service the stack, whatever becomes of the entries.
+// TestServicePaths: a direct connection takes the shortcut, and one by a Service the stack, whatever becomes of the
+// entries.
 func TestServicePaths(t *testing.T) {
 	forEachProxyMode(t, func(t *testing.T, mode proxyMode) {
 		n := newServiceNodes(t, mode)
@@ -97,7 +98,8 @@ func (n *serviceNodes) takes(t *testing.T, when string, conn *dialog, port uint1
 	}
 }
 
-// TestServiceConnectionsFull: without room for entries, connections go through the stack, and go on when there is room again.
+// TestServiceConnectionsFull: without room for entries, connections go through the stack, and go on when there is room
+// again.
 func TestServiceConnectionsFull(t *testing.T) {
 	t.Parallel()
 	forEachProxyMode(t, func(t *testing.T, mode proxyMode) {
@@ -157,7 +159,8 @@ func (n *serviceNodes) forgetUsage() {
 	}
 }
 
-// TestServicePathMTU: a link on the way is smaller than those at its ends, and ICMP errors say so to who sends too much.
+// TestServicePathMTU: a link on the way is smaller than those at its ends, and ICMP errors say so to who sends too
+// much.
 func TestServicePathMTU(t *testing.T) {
 	t.Parallel()
 	forEachProxyMode(t, func(t *testing.T, mode proxyMode) {

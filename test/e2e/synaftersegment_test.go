@@ -12,8 +12,8 @@ import (
 	"porin.dev/porin/internal/testutil"
 )
 
-// TestPolicySYNAfterSegment: a pod of another node sends a segment without SYN, which may be an answer, and then opens a connection from the
-// same port. Policy denies it, where the receiver's node does not track connections, too.
+// TestPolicySYNAfterSegment: a pod of another node sends a segment without SYN, which may be an answer, and then opens
+// a connection from the same port. Policy denies it, where the receiver's node does not track connections, too.
 func TestPolicySYNAfterSegment(t *testing.T) {
 	const notrack = `table inet raw { chain pre { type filter hook prerouting priority raw
 		ip saddr 10.100.0.0/16 ip daddr 10.100.0.0/16 notrack

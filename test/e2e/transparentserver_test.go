@@ -20,7 +20,8 @@ import (
 // greeting is what servers of the tests below send.
 const greeting = "hello"
 
-// greet has a server of another program on the node, with a transparent socket (IP_TRANSPARENT), as other proxies have, or an ordinary one.
+// greet has a server of another program on the node, with a transparent socket (IP_TRANSPARENT), as other proxies have,
+// or an ordinary one.
 func greet(t *testing.T, node party, at netip.AddrPort, transparent bool) {
 	t.Helper()
 	config := net.ListenConfig{Control: func(network, _ string, c syscall.RawConn) error {
@@ -72,8 +73,9 @@ func isGreeted(client party, server netip.AddrPort) error {
 	return err
 }
 
-// TestHTTPRulesTransparentServer has servers of another program on the node, with transparent sockets and without. Neither a pod whose policy denies it gets to them, not
-// even its SYN, nor the outside past a host firewall that lets in what docs/policy-troubleshooting.md says.
+// TestHTTPRulesTransparentServer has servers of another program on the node, with transparent sockets and without.
+// Neither a pod whose policy denies it gets to them, not even its SYN, nor the outside past a host firewall that lets
+// in what docs/policy-troubleshooting.md says.
 func TestHTTPRulesTransparentServer(t *testing.T) {
 	t.Parallel()
 	n := newServiceNodes(t, nftablesMode{})

@@ -13,8 +13,8 @@ import (
 	"porin.dev/porin/internal/testutil"
 )
 
-// TestUnmanaged: an address of another node's pods that has no record in the store opens connections to a restricted pod
-// and to an unrestricted one. They are refused or let in as configured, and counted where a policy decides.
+// TestUnmanaged: an address of another node's pods that has no record in the store opens connections to a restricted
+// pod and to an unrestricted one. They are refused or let in as configured, and counted where a policy decides.
 func TestUnmanaged(t *testing.T) {
 	t.Parallel()
 	for name, row := range map[string]struct {

@@ -63,8 +63,8 @@ func (r *rig) pingPong(from, to pod, addr netip.Addr) *pingPong {
 	return p
 }
 
-// answered reports whether the answer comes. It may be late, as a busy machine stops now and then; the ones before it are
-// answers that were given up.
+// answered reports whether the answer comes. It may be late, as a busy machine stops now and then; the ones before it
+// are answers that were given up.
 func answered(client *net.UDPConn, want string) bool {
 	buf := make([]byte, 100)
 	_ = client.SetReadDeadline(time.Now().Add(reach))

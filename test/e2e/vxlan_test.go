@@ -54,7 +54,8 @@ func (r *rig) reach() (ways []string) {
 	return slices.Compact(ways)
 }
 
-// TestVXLAN has pods of all nodes reach each other over a network that routes between the nodes, and knows nothing of pods.
+// TestVXLAN has pods of all nodes reach each other over a network that routes between the nodes, and knows nothing of
+// pods.
 func TestVXLAN(t *testing.T) {
 	for _, mode := range testutil.Sample(ipamModes...) {
 		t.Run(mode.name, func(t *testing.T) {
@@ -174,7 +175,8 @@ func TestVXLANOuterFamilies(t *testing.T) {
 	}
 }
 
-// TestVXLANRestarts restarts agents while pods of two nodes talk: no packet is lost, and neither device nor addresses change.
+// TestVXLANRestarts restarts agents while pods of two nodes talk: no packet is lost, and neither device nor addresses
+// change.
 func TestVXLANRestarts(t *testing.T) {
 	t.Parallel()
 	for _, mode := range testutil.Sample(ipamModes...) {
@@ -226,8 +228,8 @@ func (r *rig) tunnelState() string {
 	return fmt.Sprintf("%d %v", d.Attrs().Index, texts)
 }
 
-// TestVXLANLarge sends what does not fit by the tunnel: streams in segments of the largest size, datagrams in fragments, and datagrams that
-// must not be cut, which the node answers.
+// TestVXLANLarge sends what does not fit by the tunnel: streams in segments of the largest size, datagrams in
+// fragments, and datagrams that must not be cut, which the node answers.
 func TestVXLANLarge(t *testing.T) {
 	t.Parallel()
 	c := newTunnels(t, 2)
@@ -365,8 +367,8 @@ func (r *rig) tunnelAddress(six bool) (own netip.Addr) {
 	return own
 }
 
-// TestVXLANModeSwitch starts agents in another mode, one after the other, while pods talk: few packets are lost, and all
-// peers are reached in each state.
+// TestVXLANModeSwitch starts agents in another mode, one after the other, while pods talk: few packets are lost, and
+// all peers are reached in each state.
 func TestVXLANModeSwitch(t *testing.T) {
 	t.Parallel()
 	for _, mode := range testutil.Sample(ipamModes...) {

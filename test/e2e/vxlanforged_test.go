@@ -51,7 +51,8 @@ func sendUDP(t *testing.T, from *testutil.Namespace, src netip.Addr, to netip.Ad
 	}
 }
 
-// TestVXLANForged has a pod, a machine that is no node, and a node that lies send packets of tunnels: none reaches a pod, and all are counted.
+// TestVXLANForged has a pod, a machine that is no node, and a node that lies send packets of tunnels: none reaches a
+// pod, and all are counted.
 func TestVXLANForged(t *testing.T) {
 	c := newTunnels(t, 3)
 	one, two, three := c.nodes[0], c.nodes[1], c.nodes[2]
@@ -122,7 +123,8 @@ func TestVXLANForged(t *testing.T) {
 	}
 }
 
-// nodePortsTo has UDP ports of the node lead where they say, as kube-proxy's rules for node ports do: by the node's own address.
+// nodePortsTo has UDP ports of the node lead where they say, as kube-proxy's rules for node ports do: by the node's own
+// address.
 func nodePortsTo(t *testing.T, n *testutil.Node, ports map[uint16]netip.AddrPort) {
 	t.Helper()
 	rules := "table inet node-ports {\nchain services { type nat hook prerouting priority -100\n"
@@ -136,8 +138,8 @@ func nodePortsTo(t *testing.T, n *testutil.Node, ports map[uint16]netip.AddrPort
 	onNode(t, n, rules+"}\nchain masquerading { type nat hook postrouting priority 100; meta mark "+masqueradeMark+" masquerade\n}\n}\n", "nft", "-f", "-")
 }
 
-// TestVXLANForgedByNodePort has packets of tunnels reach the port of a node by the node port of a Service, whose backend is a node: as
-// the node masquerades them, they would come from the address of a node.
+// TestVXLANForgedByNodePort has packets of tunnels reach the port of a node by the node port of a Service, whose
+// backend is a node: as the node masquerades them, they would come from the address of a node.
 func TestVXLANForgedByNodePort(t *testing.T) {
 	t.Parallel()
 	c := newTunnels(t, 3)

@@ -72,8 +72,8 @@ func TestVXLANServices(t *testing.T) {
 	})
 }
 
-// TestVXLANPolicy: egress policies decide before a tunnel, ingress policies behind it, by the labels of pods of the other node; nodes are nodes by
-// the addresses of their devices, too.
+// TestVXLANPolicy: egress policies decide before a tunnel, ingress policies behind it, by the labels of pods of the
+// other node; nodes are nodes by the addresses of their devices, too.
 func TestVXLANPolicy(t *testing.T) {
 	t.Parallel()
 	c := newTunnels(t, 2)

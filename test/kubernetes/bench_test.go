@@ -63,8 +63,8 @@ func TestBench(t *testing.T) {
 	t.Logf("the agent with %d pods: %s; processor time in an idle minute: %s", benchPods, own.agentMemory, own.agentTime.Round(time.Millisecond))
 }
 
-// firstPods returns how long the first pod of a new node waits after the node's start, in several rounds. The node has the image, and the cluster
-// Porin's objects.
+// firstPods returns how long the first pod of a new node waits after the node's start, in several rounds. The node has
+// the image, and the cluster Porin's objects.
 func (c *cluster) firstPods(t *testing.T) (all []time.Duration) {
 	t.Helper()
 	script(t, "images.sh", os.Getenv(envImage))

@@ -50,7 +50,8 @@ type cluster struct {
 
 var running *cluster
 
-// newCluster returns the running cluster if it has this CNI, or starts another with NODES, PROXY and IPFAMILY of the environment.
+// newCluster returns the running cluster if it has this CNI, or starts another with NODES, PROXY and IPFAMILY of the
+// environment.
 func newCluster(t *testing.T, cni string) *cluster {
 	t.Helper()
 	testutil.Root(t)
@@ -173,7 +174,8 @@ func kubectl(stdin string, args ...string) (string, error) {
 	}, args...)...)
 }
 
-// commandTimeout bounds each command. Those that wait for objects have shorter bounds of their own, with better messages.
+// commandTimeout bounds each command. Those that wait for objects have shorter bounds of their own, with better
+// messages.
 const commandTimeout = 3 * time.Minute
 
 func run(stdin, name string, args ...string) (string, error) {

@@ -26,7 +26,8 @@ spec:
       containers: [{name: pause, image: registry.k8s.io/pause:3.10.2, imagePullPolicy: Never}]
 `
 
-// The manifest makes nodes ready and CoreDNS serve. A Deployment of 30 pods goes up and down ten times, and nothing of it is left.
+// The manifest makes nodes ready and CoreDNS serve. A Deployment of 30 pods goes up and down ten times, and nothing of
+// it is left.
 func TestInstall(t *testing.T) {
 	c := porin(t)
 	namespace := c.namespace(t)
@@ -59,7 +60,8 @@ func (c *cluster) pools() []string {
 	return []string{"porin", chart, "--set=image.repository=porin.dev/porin,ipam.mode=multi-pool", pool}
 }
 
-// newPools starts another cluster for an installation with a pool. It ends with the test, as its kinds and its pool are left.
+// newPools starts another cluster for an installation with a pool. It ends with the test, as its kinds and its pool are
+// left.
 func newPools(t *testing.T, cni string) *cluster {
 	t.Helper()
 	if os.Getenv("PORIN_HELM") == "" {
@@ -99,8 +101,8 @@ func TestChart(t *testing.T) {
 	}
 }
 
-// TestMove installs Porin beside the reference plugins, and moves nodes one by one, as docs/cluster.md says: pods of both reach each other, and
-// policies hold for Porin's.
+// TestMove installs Porin beside the reference plugins, and moves nodes one by one, as docs/cluster.md says: pods of
+// both reach each other, and policies hold for Porin's.
 func TestMove(t *testing.T) {
 	twoNodes(t)
 	c := newPools(t, "bridge")
@@ -173,7 +175,8 @@ func (c *cluster) networks(t *testing.T) map[string]string {
 	return all
 }
 
-// inventory is all that a pod leaves somewhere: files, links and namespaces of nodes, addresses of agents and of the API server.
+// inventory is all that a pod leaves somewhere: files, links and namespaces of nodes, addresses of agents and of the
+// API server.
 func (c *cluster) inventory(t *testing.T) map[string][]string {
 	t.Helper()
 	all := make(map[string][]string)

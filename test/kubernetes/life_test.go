@@ -41,7 +41,8 @@ spec:
     toPorts: [{ports: [{port: "8080", protocol: TCP}], rules: {http: [{method: GET, path: /ok}]}}]
 `
 
-// traffic starts servers on the client's and on another node, and a sender through rules of layers 4 and 7. The function that it returns ends it.
+// traffic starts servers on the client's and on another node, and a sender through rules of layers 4 and 7. The
+// function that it returns ends it.
 func (c *cluster) traffic(t *testing.T, namespace string) (end func() traffic) {
 	t.Helper()
 	c.apply(t, policyCRD)
@@ -116,8 +117,9 @@ spec:
   - toFQDNs: [{matchPattern: "*.example.test"}]
 `
 
-// TestUpgrade begins with the earlier version of Porin that test/e2e/testdata/versions names, applies the manifest of this one, and goes back and forth, while
-// pods send and others come: no byte is lost, no ADD fails, and queries for known names are answered.
+// TestUpgrade begins with the earlier version of Porin that test/e2e/testdata/versions names, applies the manifest of
+// this one, and goes back and forth, while pods send and others come: no byte is lost, no ADD fails, and queries for
+// known names are answered.
 func TestUpgrade(t *testing.T) {
 	earlier := os.Getenv("PORIN_EARLIER")
 	if earlier == "" {
@@ -165,7 +167,8 @@ func TestUpgrade(t *testing.T) {
 	c.nothingLeft(t, before)
 }
 
-// TestEvicted rolls the agents to pods that need more room than a full node has: pods of applications make room, without an agent on their node.
+// TestEvicted rolls the agents to pods that need more room than a full node has: pods of applications make room,
+// without an agent on their node.
 func TestEvicted(t *testing.T) {
 	c := porin(t)
 	namespace := c.namespace(t)
@@ -237,7 +240,8 @@ func TestDrain(t *testing.T) {
 	c.agrees(t)
 }
 
-// TestSetBack stops API server and etcd, kills agents meanwhile, and starts etcd with data of before: traffic passes, and pods come up afterwards.
+// TestSetBack stops API server and etcd, kills agents meanwhile, and starts etcd with data of before: traffic passes,
+// and pods come up afterwards.
 func TestSetBack(t *testing.T) {
 	c := porin(t)
 	namespace := c.namespace(t)
@@ -278,7 +282,8 @@ func TestSetBack(t *testing.T) {
 		t.Fatal(err)
 	}
 	start()
-	// Components of Kubernetes go on with versions of the future, and see nothing until they are started again (kubernetes#107457). Agents list all objects again.
+	// Components of Kubernetes go on with versions of the future, and see nothing until they are started again
+	// (kubernetes#107457). Agents list all objects again.
 	daemons := []string{"kube-controller-manager", "kube-scheduler"}
 	for _, node := range c.nodes {
 		daemons = append(daemons, "kube-proxy-"+node, "kubelet-"+node)
@@ -294,8 +299,8 @@ func TestSetBack(t *testing.T) {
 const bridge = `{"cniVersion": "1.0.0", "name": "next", "plugins": [{"type": "bridge", "bridge": "next0", "isGateway": true,
   "ipam": {"type": "host-local", "ranges": [[{"subnet": "10.99.0.0/24"}]]}}]}`
 
-// TestUninstall deletes Porin's DaemonSets while pods send, uses another plugin, and installs Porin again: the pods have kept their
-// network, but for what layer 7 rules let pass.
+// TestUninstall deletes Porin's DaemonSets while pods send, uses another plugin, and installs Porin again: the pods
+// have kept their network, but for what layer 7 rules let pass.
 func TestUninstall(t *testing.T) {
 	c := porin(t)
 	namespace := c.namespace(t)
@@ -341,7 +346,8 @@ spec:
 	c.agrees(t)
 }
 
-// TestRestarts starts the container runtime and the kubelet of a node again, and then the node, at once and after its pods were deleted.
+// TestRestarts starts the container runtime and the kubelet of a node again, and then the node, at once and after its
+// pods were deleted.
 func TestRestarts(t *testing.T) {
 	c := porin(t)
 	namespace := c.namespace(t)

@@ -70,7 +70,8 @@ func TestNetworkPolicyAPI(t *testing.T) {
 	}
 }
 
-// networkPolicyAPI runs tests of the suite, and returns the results of them and of their cases, whose names are TEST/CASE.
+// networkPolicyAPI runs tests of the suite, and returns the results of them and of their cases, whose names are
+// TEST/CASE.
 func (c *cluster) networkPolicyAPI(t *testing.T, tests []string) map[string]string {
 	t.Helper()
 	cmd := exec.Command(binary(suiteProgram), "-test.v", "-test.timeout=25m", "-test.run=^TestConformance$/^("+strings.Join(tests, "|")+")$",

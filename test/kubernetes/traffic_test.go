@@ -18,7 +18,8 @@ import (
 	"github.com/miekg/dns"
 )
 
-// The test binary is also the program that runs in pods' network namespaces: with one of these commands it serves, or sends, until its input ends.
+// The test binary is also the program that runs in pods' network namespaces: with one of these commands it serves, or
+// sends, until its input ends.
 const (
 	commandServe = "traffic-serve"
 	commandSend  = "traffic-send"

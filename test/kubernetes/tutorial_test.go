@@ -13,7 +13,8 @@ import (
 	"porin.dev/porin/internal/testutil"
 )
 
-// TestTutorial runs the commands of docs/tutorial.md on a cluster of one node, and compares what they print with the page, except for numbers.
+// TestTutorial runs the commands of docs/tutorial.md on a cluster of one node, and compares what they print with the
+// page, except for numbers.
 func TestTutorial(t *testing.T) {
 	porin(t)
 	folder := t.TempDir()
@@ -67,7 +68,8 @@ var (
 	number       = regexp.MustCompile(`[0-9][0-9a-zA-Z.:-]*`)
 )
 
-// tutorialSteps returns the commands from the installation on to the end of the cluster, with the output that the page shows.
+// tutorialSteps returns the commands from the installation on to the end of the cluster, with the output that the page
+// shows.
 func tutorialSteps(t *testing.T, page string) (steps []tutorialStep) {
 	t.Helper()
 	text, err := os.ReadFile(page)

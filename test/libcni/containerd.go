@@ -9,8 +9,8 @@ import (
 	gocni "github.com/containerd/go-cni"
 )
 
-// load sets go-cni up as containerd with use_internal_loopback. containerd calls neither CHECK nor GC. Whether its STATUS is
-// a call of the plugin depends on the version of go-cni.
+// load sets go-cni up as containerd with use_internal_loopback. containerd calls neither CHECK nor GC. Whether its
+// STATUS is a call of the plugin depends on the version of go-cni.
 func (r *runtime) load(context.Context) (calls, error) {
 	cni, err := gocni.New(gocni.WithMinNetworkCount(1), gocni.WithPluginConfDir(r.folder), gocni.WithPluginMaxConfNum(1),
 		gocni.WithPluginDir([]string{r.plugins}))

@@ -13,8 +13,8 @@ import (
 	types100 "github.com/containernetworking/cni/pkg/types/100"
 )
 
-// load reads the folder as ocicni, the library of CRI-O, does: it takes the first list whose plugins know its version. CRI-O calls
-// STATUS and GC at its start, CHECK after each ADD, and from 1.37 on STATUS every 5 seconds.
+// load reads the folder as ocicni, the library of CRI-O, does: it takes the first list whose plugins know its version.
+// CRI-O calls STATUS and GC at its start, CHECK after each ADD, and from 1.37 on STATUS every 5 seconds.
 func (r *runtime) load(ctx context.Context) (calls, error) {
 	cni := libcni.NewCNIConfig([]string{r.plugins}, nil)
 	list, err := firstList(ctx, cni, r.folder)

@@ -1,6 +1,7 @@
-// Command libcni is the part of a container runtime that calls the plugins. It does so as containerd, by its library go-cni, or
-// with the build tag crio as CRI-O. It is built with the versions that releases of both have. It reads the first configuration of
-// a folder and makes the calls that its arguments name for one container. It skips calls that the runtime never makes.
+// Command libcni is the part of a container runtime that calls the plugins. It does so as containerd, by its library
+// go-cni, or with the build tag crio as CRI-O. It is built with the versions that releases of both have. It reads the
+// first configuration of a folder and makes the calls that its arguments name for one container. It skips calls that
+// the runtime never makes.
 package main
 
 import (

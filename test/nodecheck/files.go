@@ -61,7 +61,8 @@ func (c *Checker) pinItems() (items []Item, err error) {
 	return items, errors.Join(err1, err2)
 }
 
-// ordinary are the files that an agent at rest has in its state folder, the namespace of its health endpoint among them: whatever else is there was left.
+// ordinary are the files that an agent at rest has in its state folder, the namespace of its health endpoint among
+// them: whatever else is there was left.
 var ordinary = []string{"ledger.db", "deletions/lock", "heartbeat", "health.netns"}
 
 func (c *Checker) fileItems() (items []Item, err error) {

@@ -10,11 +10,12 @@ import (
 	v1 "porin.dev/porin/api/v1"
 )
 
-// queuePrefix begins the name of a device with the queue of a container's packets; the rest is from the name of its host end.
+// queuePrefix begins the name of a device with the queue of a container's packets; the rest is from the name of its
+// host end.
 const queuePrefix = "pbw"
 
-// limitsDue is what keeps the limits of an endpoint: a token bucket on the host end for what it gets, and a device with another
-// one, to which the host end redirects what it sends.
+// limitsDue is what keeps the limits of an endpoint: a token bucket on the host end for what it gets, and a device with
+// another one, to which the host end redirects what it sends.
 func limitsDue(ep v1.Endpoint) (items []Item) {
 	if ep.Bandwidth.IngressRate != 0 {
 		items = append(items, bucketItem(ep.Host.Name))

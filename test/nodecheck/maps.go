@@ -71,7 +71,8 @@ func policyEntry(id uint32, egress, ingress bool) Item {
 	return Item{"entry of map " + bpf.Policies, fmt.Sprintf("endpoint %d: egress %t, ingress %t restricted", id, egress, ingress)}
 }
 
-// policyItems are the items of the active policy. The doctor knows the entries of the node's own addresses, of policies' ranges, and of the other copy.
+// policyItems are the items of the active policy. The doctor knows the entries of the node's own addresses, of
+// policies' ranges, and of the other copy.
 func (c *Checker) policyItems(want Want) (items []Item, err error) {
 	dir := filepath.Join(c.node.BPFRoot, "maps")
 	var active uint32
@@ -94,7 +95,8 @@ func (c *Checker) policyItems(want Want) (items []Item, err error) {
 	return items, errors.Join(err1, err2, err3, err4)
 }
 
-// eachEntry visits what is in a pinned map. A deletion meanwhile can make it visit an entry twice, or end with an error.
+// eachEntry visits what is in a pinned map. A deletion meanwhile can make it visit an entry twice, or end with an
+// error.
 func eachEntry[K, V any](pin string, visit func(K, V)) error {
 	m, err := ebpf.LoadPinnedMap(pin, &ebpf.LoadPinOptions{ReadOnly: true})
 	if err != nil {

@@ -29,8 +29,8 @@ type Want struct {
 	// Maybe are attachments ("containerID:ifname") that an interrupted call left undecided: each is there as a whole, or
 	// gone as a whole.
 	Maybe []string
-	// Others are the other nodes that there are, and Peers the checkers of those with an agent, which says what they have. These are not on
-	// a link of the node.
+	// Others are the other nodes that there are, and Peers the checkers of those with an agent, which says what they have.
+	// These are not on a link of the node.
 	Others []OtherNode
 	Peers  []*Checker
 }

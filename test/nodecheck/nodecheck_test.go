@@ -49,7 +49,8 @@ func rigOn(t *testing.T, node *testutil.Node, flags ...string) *rig {
 	return r
 }
 
-// finds checks that the differences are as expected, and no others except the doctor's, which may see more than we planted.
+// finds checks that the differences are as expected, and no others except the doctor's, which may see more than we
+// planted.
 func (r *rig) finds(want nodecheck.Want, kinds ...string) {
 	r.Helper()
 	findings, err := r.check.Look(want)

@@ -16,7 +16,8 @@ import (
 	"porin.dev/porin/internal/nl"
 )
 
-// OtherNode is another node of the cluster as its records say. Its addresses are on a link of the node that is looked at.
+// OtherNode is another node of the cluster as its records say. Its addresses are on a link of the node that is looked
+// at.
 type OtherNode struct {
 	cluster.NodeNetwork
 	Groups  []cluster.EndpointGroup

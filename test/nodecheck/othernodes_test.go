@@ -33,7 +33,8 @@ func otherNode(routing cluster.RoutingMode) nodecheck.OtherNode {
 	return o
 }
 
-// TestNodeCheckOtherNodes: it finds missing parts of another node, leftovers of one, and parts that belong to another one.
+// TestNodeCheckOtherNodes: it finds missing parts of another node, leftovers of one, and parts that belong to another
+// one.
 func TestNodeCheckOtherNodes(t *testing.T) {
 	const addresses, owners, prefixes, blocks, route = "entry of map addresses", "entry of map owners", "entry of map prefixes", "entry of map remote_blocks", "route to another node"
 	for routing, kinds := range map[cluster.RoutingMode]struct{ all, ofBlocks, ofAddresses []string }{

@@ -36,8 +36,8 @@ type attempt struct {
 	open           []int         // sockets to close
 }
 
-// outcome connects and sends bytes there and back. The verdict is another one when a policy's drop counter rises and the server
-// has received nothing. Anything else is an error.
+// outcome connects and sends bytes there and back. The verdict is another one when a policy's drop counter rises and
+// the server has received nothing. Anything else is an error.
 func (a *attempt) outcome() (verdict, error) {
 	defer a.close()
 	a.before = a.count()

@@ -5,9 +5,9 @@ import (
 	"slices"
 )
 
-// gress is one direction of a conformance case: the rules of a policy for pods of subject, and the ports of each protocol that they name.
-// Pods of accepted are accepted before they are denied (and passed on). Pods of slytherin are denied at one port. Pods of limited are
-// accepted at one port, and denied at others.
+// gress is one direction of a conformance case: the rules of a policy for pods of subject, and the ports of each
+// protocol that they name. Pods of accepted are accepted before they are denied (and passed on). Pods of slytherin are
+// denied at one port. Pods of limited are accepted at one port, and denied at others.
 type gress struct {
 	egress                     bool
 	subject, accepted, limited string // houses
@@ -132,8 +132,8 @@ func (g gress) denied() verdict {
 	return deniedIngress
 }
 
-// probes are one at the port, and one at the protocol's other port, between the subject and the peer's house. The server is the pod with that
-// number.
+// probes are one at the port, and one at the protocol's other port, between the subject and the peer's house. The
+// server is the pod with that number.
 func (g gress) probes(peer string, server int, protocol string, port uint16, want, wantOther verdict) []probe {
 	client, house := houseOf[g.subject], houseOf[peer]
 	if !g.egress {

@@ -1,10 +1,11 @@
-// Package policy proves network policies with real packets: containers of one node, an agent, and policies as Kubernetes has them.
+// Package policy proves network policies with real packets: containers of one node, an agent, and policies as
+// Kubernetes has them.
 //
 //	conformance_test.go    the cases of the conformance tests of network-policy-api v0.2.0
 //	examples_test.go       the examples of Kubernetes' page about network policies
 //
-// A client and a server, both of the test, try to exchange some bytes: directly, and through a Service, in both families. The drop counters
-// show a denial: the test does not wait for an answer that must not come.
+// A client and a server, both of the test, try to exchange some bytes: directly, and through a Service, in both
+// families. The drop counters show a denial: the test does not wait for an answer that must not come.
 package policy
 
 import (
@@ -32,7 +33,8 @@ type probe struct {
 	want               verdict
 }
 
-// run tries the probes of each step, directly or through Services, in both families. Before there are policies all of them are allowed.
+// run tries the probes of each step, directly or through Services, in both families. Before there are policies all of
+// them are allowed.
 func (w *world) run(steps []step, throughServices bool) {
 	w.Helper()
 	if throughServices {

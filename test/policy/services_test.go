@@ -38,7 +38,8 @@ func (w *world) serviceAt(backend *end, protocol string, port uint16, six bool) 
 // routesToServices says whether its connections pass the node's rules: connections of hosts outside do not.
 func (w *world) routesToServices(from *end) bool { return from.endpoint != "" || from.name == "node" }
 
-// addServices makes a Service for each port that is probed by TCP or UDP, with the rules of nftables that kube-proxy has for it.
+// addServices makes a Service for each port that is probed by TCP or UDP, with the rules of nftables that kube-proxy
+// has for it.
 func (w *world) addServices(steps []step) {
 	w.Helper()
 	testutil.NeedPrograms(w, "nft")

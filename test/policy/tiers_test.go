@@ -26,7 +26,8 @@ func swapped(rules []rule, pairs ...int) []rule {
 	return rules
 }
 
-// The peers, and subjects, of the rules. A house is a namespace, and its pods and the namespace have a label with its name.
+// The peers, and subjects, of the rules. A house is a namespace, and its pods and the namespace have a label with its
+// name.
 
 func named(house string) string {
 	return fmt.Sprintf("{namespaces: {matchLabels: {kubernetes.io/metadata.name: %s}}}", house)

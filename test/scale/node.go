@@ -24,7 +24,8 @@ type node struct {
 	multi  *multipool.Controller
 }
 
-// newNode returns the one of a number, as long a name as cloud providers give, and blocks in the store. It does not run yet.
+// newNode returns the one of a number, as long a name as cloud providers give, and blocks in the store. It does not run
+// yet.
 func newNode(b cluster.Backend, number int, clock func() time.Duration) (*node, error) {
 	cfg := ipam.DefaultConfig()
 	cfg.Mode = ipam.ModeMultiPool

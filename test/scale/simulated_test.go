@@ -47,7 +47,8 @@ func record(t *testing.T, name string, f figures) {
 	}
 }
 
-// simulation is nodes on an embedded store, in a bubble of package synctest: hours pass at once, and all is real but the time.
+// simulation is nodes on an embedded store, in a bubble of package synctest: hours pass at once, and all is real but
+// the time.
 type simulation struct {
 	*testing.T
 	store *embedded.Store

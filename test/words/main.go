@@ -1,6 +1,6 @@
-// Command words counts constructions that plain technical English does without, in Go comments and in Markdown. It fails when a
-// count of the whole tree is above the one in limits.txt. With -write it lowers the limits to the counts of today, with -list ROW
-// it prints the places. The goal of each row is 0.3 per 1,000 words; -write prints the rates.
+// Command words counts constructions that plain technical English does without, in Go comments and in Markdown. It
+// fails when a count of the whole tree is above the one in limits.txt. With -write it lowers the limits to the counts
+// of today, with -list ROW it prints the places. The goal of each row is 0.3 per 1,000 words; -write prints the rates.
 package main
 
 import (

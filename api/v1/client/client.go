@@ -60,8 +60,8 @@ func (c *Client) Endpoint(ctx context.Context, ref string) (v1.Endpoint, error) 
 	return call[v1.Endpoint](ctx, c, http.MethodGet, endpointPath(ref), nil)
 }
 
-// CreateEndpoint creates the endpoint of an attachment and returns when it is in the datapath. The same request
-// again returns the endpoint that is there. netns is the container's network namespace, which stays the caller's to close.
+// CreateEndpoint creates the endpoint of an attachment and returns when it is in the datapath. The same request again
+// returns the endpoint that is there. netns is the container's network namespace, which stays the caller's to close.
 func (c *Client) CreateEndpoint(ctx context.Context, containerID, ifname string, netns *os.File, request v1.EndpointRequest) (v1.Endpoint, error) {
 	return call[v1.Endpoint](ctx, c.withDescriptor(netns), http.MethodPut, endpointPath(containerID+":"+ifname), request)
 }
@@ -77,8 +77,8 @@ func (c *Client) DeleteEndpoint(ctx context.Context, ref string) (v1.DeleteResul
 	return call[v1.DeleteResult](ctx, c, http.MethodDelete, endpointPath(ref), nil)
 }
 
-// ForceDeleteEndpoint is [Client.DeleteEndpoint] that ends the endpoint even if a part of it cannot be undone: the result lists
-// these parts.
+// ForceDeleteEndpoint is [Client.DeleteEndpoint] that ends the endpoint even if a part of it cannot be undone: the
+// result lists these parts.
 func (c *Client) ForceDeleteEndpoint(ctx context.Context, ref string) (v1.DeleteResult, error) {
 	return call[v1.DeleteResult](ctx, c, http.MethodDelete, endpointPath(ref)+"?force=true", nil)
 }
@@ -98,8 +98,8 @@ func (c *Client) AcceptRestore(ctx context.Context, request v1.AcceptRequest) (v
 	return call[v1.DeleteResult](ctx, c, http.MethodPost, "/v1/restore/accept", request)
 }
 
-// Traces lists the latest operations, newest first. A reference (a container ID or its beginning, NAMESPACE/NAME, or as for
-// [Client.Endpoint]) restricts it to one endpoint, which may be gone; "" is all.
+// Traces lists the latest operations, newest first. A reference (a container ID or its beginning, NAMESPACE/NAME, or as
+// for [Client.Endpoint]) restricts it to one endpoint, which may be gone; "" is all.
 func (c *Client) Traces(ctx context.Context, ref string) ([]v1.Trace, error) {
 	return call[[]v1.Trace](ctx, c, http.MethodGet, withQuery("/v1/trace", "ref", ref), nil)
 }

@@ -9,7 +9,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// withDescriptor is a client that passes the file to the agent (SCM_RIGHTS), on the first byte of a connection of its own.
+// withDescriptor is a client that passes the file to the agent (SCM_RIGHTS), on the first byte of a connection of its
+// own.
 func (c *Client) withDescriptor(file *os.File) *Client {
 	dial := func(ctx context.Context, _, _ string) (net.Conn, error) {
 		conn, err := new(net.Dialer).DialContext(ctx, "unix", c.socket)

@@ -26,8 +26,8 @@ type FlowOptions struct {
 	Port uint16
 }
 
-// Flows reads which connections were opened and which packets were dropped, oldest first. The sequence ends after the last flow, or with an error; when ctx ends the error is
-// its own. A line with Lost is no flow.
+// Flows reads which connections were opened and which packets were dropped, oldest first. The sequence ends after the
+// last flow, or with an error; when ctx ends the error is its own. A line with Lost is no flow.
 func (c *Client) Flows(ctx context.Context, options FlowOptions) iter.Seq2[v1.Flow, error] {
 	query := url.Values{}
 	setStream(query, options.Since, options.Follow)

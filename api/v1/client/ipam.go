@@ -14,8 +14,8 @@ func (c *Client) IPAM(ctx context.Context) (v1.IPAM, error) {
 	return call[v1.IPAM](ctx, c, http.MethodGet, "/v1/ipam", nil)
 }
 
-// Reserve keeps addresses for a user that is no endpoint. It is not to be repeated: an owner that has something already is
-// a problem, and a lost call's addresses come back by themselves, unless they are permanent.
+// Reserve keeps addresses for a user that is no endpoint. It is not to be repeated: an owner that has something already
+// is a problem, and a lost call's addresses come back by themselves, unless they are permanent.
 func (c *Client) Reserve(ctx context.Context, request v1.ReservationRequest) (v1.Reservation, error) {
 	return call[v1.Reservation](ctx, c, http.MethodPost, "/v1/ipam", request)
 }

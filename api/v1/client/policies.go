@@ -41,8 +41,8 @@ func (c *Client) DeletePolicy(ctx context.Context, kind, namespace, name string)
 	return response.Body.Close()
 }
 
-// ExplainPolicy says what the policies decide about a connection. from and to are addresses, or references as for [Client.Endpoint]; protocol
-// "" is TCP, and port 0 none.
+// ExplainPolicy says what the policies decide about a connection. from and to are addresses, or references as for
+// [Client.Endpoint]; protocol "" is TCP, and port 0 none.
 func (c *Client) ExplainPolicy(ctx context.Context, from, to, protocol string, port uint16) (v1.PolicyExplanation, error) {
 	query := url.Values{"from": {from}, "to": {to}}
 	if protocol != "" {
@@ -54,8 +54,8 @@ func (c *Client) ExplainPolicy(ctx context.Context, from, to, protocol string, p
 	return call[v1.PolicyExplanation](ctx, c, http.MethodGet, "/v1/policy/explain?"+query.Encode(), nil)
 }
 
-// DiffPolicies says which of the connections that were seen lately would be decided otherwise with the policies of Kubernetes manifests, and without those to
-// delete: each is KIND/NAMESPACE/NAME, or KIND/NAME. It changes nothing.
+// DiffPolicies says which of the connections that were seen lately would be decided otherwise with the policies of
+// Kubernetes manifests, and without those to delete: each is KIND/NAMESPACE/NAME, or KIND/NAME. It changes nothing.
 func (c *Client) DiffPolicies(ctx context.Context, documents []byte, remove []string) (v1.PolicyDiff, error) {
 	path := "/v1/policy/diff"
 	if len(remove) > 0 {

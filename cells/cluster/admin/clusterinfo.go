@@ -33,8 +33,8 @@ var (
 		"wait for them, or delete nodes that are gone with porin node delete; --force ends the recovery all the same")
 )
 
-// EndRecovery removes the mark of a recovery. If nodes have not written their claims it returns [ErrUnwritten] with their
-// names, unless force is set.
+// EndRecovery removes the mark of a recovery. If nodes have not written their claims it returns [ErrUnwritten] with
+// their names, unless force is set.
 func EndRecovery(ctx context.Context, b cluster.Backend, force bool) error {
 	info, _, err := b.Info.Get(ctx)
 	if err != nil {

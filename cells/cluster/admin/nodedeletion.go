@@ -13,9 +13,9 @@ import (
 
 // Delete deletes the node's blocks, so that other nodes can claim them, waits RecordDelay, deletes claims that arrived
 // meanwhile, and then the node's record. After an interruption it can be called again; the delay is 0 if no block is
-// left. machineOff says that the machine is off and will not come back. Without it, only blocks of a node that was deleted
-// before can be deleted, such as claims that arrived after the deletion. A machine that comes back all the same continues
-// as a new incarnation, and addresses of its pods may be in use elsewhere.
+// left. machineOff says that the machine is off and will not come back. Without it, only blocks of a node that was
+// deleted before can be deleted, such as claims that arrived after the deletion. A machine that comes back all the same
+// continues as a new incarnation, and addresses of its pods may be in use elsewhere.
 func (a *Nodes) Delete(ctx context.Context, id cluster.NodeID, machineOff bool) error {
 	d := nodeDeletion{backend: a.backend, recordDelay: a.RecordDelay, id: id, machineOff: machineOff}
 	if err := d.run(ctx); err != nil {
@@ -91,8 +91,9 @@ func (d *nodeDeletion) checkNotRestored(ctx context.Context) error {
 	return err
 }
 
-// checkUnused returns [ErrBlocksInUse] when another node has reported that addresses of this one's blocks are in use there, and
-// [ErrConflictsUnknown] when what it has reported cannot be read. In a recovery that node alone can claim them.
+// checkUnused returns [ErrBlocksInUse] when another node has reported that addresses of this one's blocks are in use
+// there, and [ErrConflictsUnknown] when what it has reported cannot be read. In a recovery that node alone can claim
+// them.
 func (d *nodeDeletion) checkUnused(ctx context.Context) error {
 	if info, _, err := d.info(ctx); err != nil || info.Recovery != nil {
 		return err
@@ -130,7 +131,8 @@ func (d *nodeDeletion) delay(ctx context.Context) (longest time.Duration, err er
 	return longest, nil
 }
 
-// markReleasing marks the node, so that it claims no more blocks. It undoes the mark if an agent starts on the machine meanwhile.
+// markReleasing marks the node, so that it claims no more blocks. It undoes the mark if an agent starts on the machine
+// meanwhile.
 func (d *nodeDeletion) markReleasing(ctx context.Context) error {
 	session, err := d.session(ctx)
 	if err != nil {
@@ -181,7 +183,8 @@ func (d *nodeDeletion) checkReleasing(ctx context.Context) (cluster.Node, error)
 	return n, err
 }
 
-// deleteOrphans deletes the blocks of a node without a record, and what it has published: a node without claims has no more.
+// deleteOrphans deletes the blocks of a node without a record, and what it has published: a node without claims has no
+// more.
 func (d *nodeDeletion) deleteOrphans(ctx context.Context) error {
 	blocks, err := d.blocks(ctx)
 	if err != nil {
@@ -224,7 +227,8 @@ func (d *nodeDeletion) isPublished(ctx context.Context) (bool, error) {
 	return false, nil
 }
 
-// removePublished deletes the node's published records. It comes after recordRemoved: later writes of an agent count for nothing.
+// removePublished deletes the node's published records. It comes after recordRemoved: later writes of an agent count
+// for nothing.
 func (d *nodeDeletion) removePublished(ctx context.Context) error {
 	return errors.Join(
 		removeAll(ctx, d.backend.Endpoints, func(g cluster.EndpointGroup) bool { return g.Node == d.id }),

@@ -115,8 +115,8 @@ func sortNodes(list []NodeStatus) {
 	slices.SortFunc(list, func(a, b NodeStatus) int { return strings.Compare(a.Node.ID.String(), b.Node.ID.String()) })
 }
 
-// Find returns the incarnation with the key, or the only one of the name when the key is "". For a node that has blocks and
-// no record it returns the ID alone.
+// Find returns the incarnation with the key, or the only one of the name when the key is "". For a node that has blocks
+// and no record it returns the ID alone.
 func (a *Nodes) Find(ctx context.Context, name, key string) (found cluster.Node, err error) {
 	var keys []string
 	for n, err := range cluster.Readable(a.backend.Nodes.All(ctx)) {

@@ -26,9 +26,9 @@ var (
 // Pools creates, changes and deletes pools.
 //
 // No two pools have an address in common, whoever makes them at the same time: addresses that are new in a pool are
-// first written as pending; then all pools and blocks are listed, and only when no other pool has or wants any of them do
-// they become the pool's. Before a new pool is written they are listed, too, so that an overlapping one is not seen by
-// any node.
+// first written as pending; then all pools and blocks are listed, and only when no other pool has or wants any of them
+// do they become the pool's. Before a new pool is written they are listed, too, so that an overlapping one is not seen
+// by any node.
 type Pools struct{ backend cluster.Backend }
 
 // NewPools returns who administers the pools of a cluster.
@@ -146,9 +146,9 @@ func (a *Pools) update(ctx context.Context, p cluster.Pool) (cluster.Pool, error
 	return p, err
 }
 
-// Create is Put of a new pool. It returns [ErrChanged] if a pool of the name exists, and [ErrOverlap] if the pool overlaps other pools or
-// blocks; then nothing is written. If nodes have blocks of a pool of that name, which the store has lost, the new pool gets that
-// pool's UID.
+// Create is Put of a new pool. It returns [ErrChanged] if a pool of the name exists, and [ErrOverlap] if the pool
+// overlaps other pools or blocks; then nothing is written. If nodes have blocks of a pool of that name, which the store
+// has lost, the new pool gets that pool's UID.
 func (a *Pools) Create(ctx context.Context, p cluster.Pool) (cluster.Pool, error) {
 	p = p.WithDefaults()
 	if err := p.Validate(); err != nil {

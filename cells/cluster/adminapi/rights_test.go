@@ -13,7 +13,8 @@ import (
 	"porin.dev/porin/cells/cluster/adminapi"
 )
 
-// TestAgentRights: an agent whose role does not cover a command refuses it before it asks the store, which this backend lacks.
+// TestAgentRights: an agent whose role does not cover a command refuses it before it asks the store, which this backend
+// lacks.
 func TestAgentRights(t *testing.T) {
 	b := cluster.Backend{AgentRights: true}
 	routes := chi.NewRouter()

@@ -1,5 +1,5 @@
-// Package clustertest has the test that every backend of package cluster passes, a backend for tests that is as strict as the
-// weakest real one, and a network that loses answers.
+// Package clustertest has the test that every backend of package cluster passes, a backend for tests that is as strict
+// as the weakest real one, and a network that loses answers.
 package clustertest
 
 import (

@@ -99,11 +99,12 @@ func (s *Strict) Backup() Backup {
 	}
 }
 
-// Restore makes the store what it was at the backup, as an API server with a restored etcd is: revisions are given a second time. All watches break.
+// Restore makes the store what it was at the backup, as an API server with a restored etcd is: revisions are given a
+// second time. All watches break.
 func (s *Strict) Restore(b Backup) { s.restore(b, b.revision) }
 
-// RestoreAhead is Restore with revisions that no client has seen yet: the position of the store does not tell that it was
-// rolled back.
+// RestoreAhead is Restore with revisions that no client has seen yet: the position of the store does not tell that it
+// was rolled back.
 func (s *Strict) RestoreAhead(b Backup) { s.restore(b, s.Writes()+b.revision+1) }
 
 func (s *Strict) restore(b Backup, revision uint64) {

@@ -15,7 +15,8 @@ import (
 // formVersion is the version of the values. It grows when an agent that does not know the new form would do harm.
 const formVersion = 1
 
-// records implements the interfaces of package cluster for one kind. The version of a record is its value; Get wants a Key.
+// records implements the interfaces of package cluster for one kind. The version of a record is its value; Get wants a
+// Key.
 type records[T, Key any] struct {
 	cluster.Kind[T]
 
@@ -118,7 +119,8 @@ func (r records[T, Key]) Watch(ctx context.Context) (<-chan cluster.Change[T], e
 	return r.watch(ctx, func(entry) bool { return false })
 }
 
-// watch tells what differs from the last time, until the file is closed. It leaves out records of others, and unreadable ones.
+// watch tells what differs from the last time, until the file is closed. It leaves out records of others, and
+// unreadable ones.
 func (r records[T, Key]) watch(ctx context.Context, ofOthers func(entry) bool) (<-chan cluster.Change[T], error) {
 	db, told := r.store.DB(), map[string]string{}
 	_, changed := r.store.changed.Get()

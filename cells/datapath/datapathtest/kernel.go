@@ -12,8 +12,8 @@ import (
 	"porin.dev/porin/cells/link"
 )
 
-// Kernel is a node in memory, with [datapath.Links], [datapath.Maps], [datapath.Counters] and [datapath.Pins]. The datapath's own
-// tests run on it and on the real one. Its zero value is an empty node.
+// Kernel is a node in memory, with [datapath.Links], [datapath.Maps], [datapath.Counters] and [datapath.Pins]. The
+// datapath's own tests run on it and on the real one. Its zero value is an empty node.
 type Kernel struct {
 	// Fail, when set, is asked before each method that returns an error, by "Links." or "Maps." and the method's
 	// name; it returns the method's error, and the method did nothing.

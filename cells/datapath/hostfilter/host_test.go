@@ -64,7 +64,8 @@ func (h *host) newFilter(t testing.TB) *hostfilter.Filter {
 	return filter
 }
 
-// newPeer adds a device with a peer at the other end, and routes both ways, as for a pod: neighbour entries are permanent.
+// newPeer adds a device with a peer at the other end, and routes both ways, as for a pod: neighbour entries are
+// permanent.
 func (h *host) newPeer(t testing.TB) *peer {
 	t.Helper()
 	h.peers++

@@ -74,8 +74,8 @@ var table = &nft.Table{
 	},
 }
 
-// diverted matches packets to a socket of the proxy's: of a connection that it has accepted, and what select_listener gives it of what pods send to
-// the node.
+// diverted matches packets to a socket of the proxy's: of a connection that it has accepted, and what select_listener
+// gives it of what pods send to the node.
 func diverted(r nft.Rule) nft.Rule {
 	bits := binaryutil.NativeEndian
 	return r.Meta(expr.MetaKeyMARK, 0).With(&expr.Bitwise{

@@ -41,8 +41,8 @@ func hasConntrack(kernel *btf.Cache) bool {
 	return err == nil && !errors.Is(types.TypeByName(bpf.ConntrackLookup, &function), btf.ErrNotFound)
 }
 
-// asksConntrack reports whether the program calls a function of the kernel: all that it knows are of conntrack. Not knowing counts
-// as yes.
+// asksConntrack reports whether the program calls a function of the kernel: all that it knows are of conntrack. Not
+// knowing counts as yes.
 func (p *Program) asksConntrack() bool {
 	info, err := p.Info()
 	if err != nil {

@@ -11,8 +11,8 @@ import (
 	"porin.dev/porin/bpf/abi"
 )
 
-// copyMap makes a map of the spec's size and flags with all that m has, and leaves m as it is. Programs go on counting in m until
-// their filters are replaced: their further counts are lost with it.
+// copyMap makes a map of the spec's size and flags with all that m has, and leaves m as it is. Programs go on counting
+// in m until their filters are replaced: their further counts are lost with it.
 func copyMap(m *ebpf.Map, name string, spec *ebpf.MapSpec, pin string) (_ *ebpf.Map, err error) {
 	if err := compatible(m, spec, pin); err != nil {
 		return nil, err

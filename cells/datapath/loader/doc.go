@@ -11,6 +11,6 @@
 // map that counts its entries and the queue of its keys. Where the kernel's connection tracking is a module it is
 // loaded before the programs, which ask it.
 //
-// Nothing here knows of network interfaces: [Loader.Load] hands programs that it has just loaded to a function that tries
-// to attach them.
+// Nothing here knows of network interfaces: [Loader.Load] hands programs that it has just loaded to a function that
+// tries to attach them.
 package loader

@@ -59,11 +59,12 @@ func (o *Objects) Close() {
 	o.Sweep.Close()
 }
 
-// Load adopts what is pinned under the digest, or else loads and pins it, on the maps that are there. tryAttach gets programs
-// that were just loaded, before they are pinned: its error ends Load.
+// Load adopts what is pinned under the digest, or else loads and pins it, on the maps that are there. tryAttach gets
+// programs that were just loaded, before they are pinned: its error ends Load.
 //
-// Maps of another size, or with other flags, take their place when the programs on them are loaded, so a start that fails before leaves them as they
-// are. When ctx ends meanwhile, some maps are of the new size and some of the old one: the next Load goes on from there.
+// Maps of another size, or with other flags, take their place when the programs on them are loaded, so a start that
+// fails before leaves them as they are. When ctx ends meanwhile, some maps are of the new size and some of the old one:
+// the next Load goes on from there.
 func (l *Loader) Load(ctx context.Context, tryAttach func(*Programs) error) (_ *Objects, err error) {
 	spec, err := l.spec()
 	if err != nil {

@@ -16,8 +16,8 @@ const (
 	lockRetry = 10 * time.Millisecond
 )
 
-// Lock makes the root ours until the file is closed: an agent removes what is below it and is not its own, so no other one may
-// use it. It makes the folder if need be, and answers [ErrRootInUse] when another process has locked it.
+// Lock makes the root ours until the file is closed: an agent removes what is below it and is not its own, so no other
+// one may use it. It makes the folder if need be, and answers [ErrRootInUse] when another process has locked it.
 func (l *Loader) Lock(ctx context.Context) (*os.File, error) {
 	if err := onBPFFS(l.cfg.Root); err != nil {
 		return nil, err

@@ -33,7 +33,8 @@ func (l *Loader) MissingPins(of *Objects) (missing []MissingPin, err error) {
 	return missing, err
 }
 
-// PinAgain pins missing objects, in place of existing ones. The objects may be those of a later start, without such a pin.
+// PinAgain pins missing objects, in place of existing ones. The objects may be those of a later start, without such a
+// pin.
 func (l *Loader) PinAgain(of *Objects, missing MissingPin) error {
 	expected, err := of.expectedPins()
 	if err != nil {

@@ -11,8 +11,9 @@ import (
 	"porin.dev/porin/internal/bpfarray"
 )
 
-// OpenPinned opens maps by name that an agent has pinned below the root, for a process that shares them with it. Other fields of the answer are nil. It
-// returns [fs.ErrNotExist] before an agent has run, and [ErrIncompatible] when that agent's maps are laid out otherwise.
+// OpenPinned opens maps by name that an agent has pinned below the root, for a process that shares them with it. Other
+// fields of the answer are nil. It returns [fs.ErrNotExist] before an agent has run, and [ErrIncompatible] when that
+// agent's maps are laid out otherwise.
 func OpenPinned(root string, names ...string) (_ *Maps, err error) {
 	spec, err := bpf.Endpoint()
 	if err != nil {

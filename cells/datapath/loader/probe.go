@@ -39,7 +39,8 @@ func probe() error {
 	return errors.Join(errs...)
 }
 
-// optional lists kernel features that Porin can do without, with the replacement. The attach types are those of linux/bpf.h.
+// optional lists kernel features that Porin can do without, with the replacement. The attach types are those of
+// linux/bpf.h.
 var optional = []struct {
 	attach ebpf.AttachType
 	text   string
@@ -51,8 +52,8 @@ var optional = []struct {
 // withoutConntrack is what a kernel lacks whose connection tracking programs cannot ask.
 const withoutConntrack = "bpf_skb_ct_lookup (Linux 5.18, nf_conntrack with BTF): only connections that begin with a SYN or a ping take the shortcut between pods, and connections to pods of other nodes go through the stack"
 
-// MissingFeatures lists what is optional and not there. It takes microseconds: the kernel refuses to list the programs of a
-// kind that it does not know, whatever the device.
+// MissingFeatures lists what is optional and not there. It takes microseconds: the kernel refuses to list the programs
+// of a kind that it does not know, whatever the device.
 func (o *Objects) MissingFeatures() (texts []string) {
 	if !o.Programs.FromPod.asksConntrack() {
 		texts = append(texts, withoutConntrack)

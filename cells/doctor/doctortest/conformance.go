@@ -146,7 +146,8 @@ func checkOneAttachment(ctx context.Context, c doctor.Checker) error {
 	return errors.Join(errs...)
 }
 
-// checkEndedContext takes an error as well as an answer. One that waits for what does not come ends with the test's time.
+// checkEndedContext takes an error as well as an answer. One that waits for what does not come ends with the test's
+// time.
 func checkEndedContext(ctx context.Context, c doctor.Checker) error {
 	all, err := examineBroken(ctx, c)
 	if err != nil {

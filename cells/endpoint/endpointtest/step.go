@@ -11,7 +11,8 @@ import (
 // Subject is a step to test, and how the test sees and prepares its surroundings.
 type Subject struct {
 	Step endpoint.Step
-	// Has reports whether the step has anything for the attachment: in the kernel, in memory or wherever it keeps its part.
+	// Has reports whether the step has anything for the attachment: in the kernel, in memory or wherever it keeps its
+	// part.
 	Has func(t testing.TB, ep endpoint.Endpoint) bool
 	// Prepare adds to a new endpoint what the steps before this one add, and returns the container's namespace. When it
 	// is nil, the step is the first, and needs no namespace.

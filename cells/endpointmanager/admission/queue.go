@@ -31,9 +31,9 @@ var ErrBusy = fault.New(fault.Deadline, "its turn did not come in the caller's t
 
 // Queue bounds how many endpoints are worked on at the same time, and says which is next.
 //
-// Creations share limit places with the deletions, and get none while a deletion waits. Deletions have as many places of
-// their own, so that creations which hang in the kernel never hold up a deletion. Among the namespaces of the fair lane turns go
-// round: a namespace that starts a thousand pods waits for itself, not others for it.
+// Creations share limit places with the deletions, and get none while a deletion waits. Deletions have as many places
+// of their own, so that creations which hang in the kernel never hold up a deletion. Among the namespaces of the fair
+// lane turns go round: a namespace that starts a thousand pods waits for itself, not others for it.
 type Queue struct {
 	limit  int
 	waited func(Lane, time.Duration) // told of each wait that ended in an admission

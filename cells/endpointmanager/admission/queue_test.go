@@ -11,8 +11,8 @@ import (
 	"porin.dev/porin/internal/fault"
 )
 
-// admitted lets so many in as there are places, lets the others wait in the given order, and returns the order in which they
-// got in when the first ones left one by one.
+// admitted lets so many in as there are places, lets the others wait in the given order, and returns the order in which
+// they got in when the first ones left one by one.
 func admitted(t *testing.T, limit int, occupants []Lane, waiting []ticket) (order []string) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {

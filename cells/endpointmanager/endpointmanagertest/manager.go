@@ -123,7 +123,8 @@ func (m *Manager) create(ctx context.Context, spec endpoint.Spec, namespace *end
 	return m.bringUp(ctx, spec, namespace)
 }
 
-// supersede takes down what an older container of the pod has in the place that spec is for. What cannot be taken down now stays.
+// supersede takes down what an older container of the pod has in the place that spec is for. What cannot be taken down
+// now stays.
 func (m *Manager) supersede(ctx context.Context, spec endpoint.Spec) {
 	for _, ep := range m.List() {
 		if spec.Pod.UID == "" || ep.Spec.Pod.UID != spec.Pod.UID || ep.Spec.Attachment.IfName != spec.Attachment.IfName || ep.Spec.Attachment == spec.Attachment {

@@ -46,7 +46,8 @@ func NewStep(name string) *Step {
 // Name implements endpoint.Step.
 func (s *Step) Name() string { return s.name }
 
-// Attach implements endpoint.Step. The step called "ipam" gives out addresses, to an attachment the same ones until its Detach.
+// Attach implements endpoint.Step. The step called "ipam" gives out addresses, to an attachment the same ones until its
+// Detach.
 func (s *Step) Attach(ctx context.Context, ep endpoint.Endpoint, _ *endpoint.Namespace) (endpoint.Endpoint, error) {
 	if err := s.wait(ctx); err != nil {
 		return ep, err
@@ -135,7 +136,8 @@ func (s *Step) Survey(_ context.Context, eps []endpoint.Endpoint) (map[endpoint.
 	return lost, s.fail("survey")
 }
 
-// Find implements endpointmanager.Finder: the step called "datapath" knows the link of whoever is attached, and its addresses.
+// Find implements endpointmanager.Finder: the step called "datapath" knows the link of whoever is attached, and its
+// addresses.
 func (s *Step) Find(_ context.Context, found []endpoint.Endpoint) ([]endpoint.Endpoint, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -205,8 +207,8 @@ func (s *Step) fail(what string) error {
 	return f.err
 }
 
-// Fail makes the next calls of the method ("attach", "detach", "restore", "prune") fail, so many times: those for one endpoint,
-// when the method is followed by its attachment ("restore containerID:ifname").
+// Fail makes the next calls of the method ("attach", "detach", "restore", "prune") fail, so many times: those for one
+// endpoint, when the method is followed by its attachment ("restore containerID:ifname").
 func (s *Step) Fail(method string, times int, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -11,8 +11,8 @@ import (
 	"porin.dev/porin/internal/fault"
 )
 
-// ledgerKind is the ledger's file. An empty file in place of a damaged file would make every living endpoint of the node
-// an orphan.
+// ledgerKind is the ledger's file. An empty file in place of a damaged file would make every living endpoint of the
+// node an orphan.
 var ledgerKind = boltfile.Kind{Name: "ledger", Fault: ledgerFault, Damaged: Damaged}
 
 // ErrRemoved is why a ledger is lost when its file is not there any more.

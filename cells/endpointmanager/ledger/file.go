@@ -30,9 +30,9 @@ import (
 //	held        written by a start that cannot explain it, or not bring it back; the next start decides again
 //
 // After the last Detach the record moves to the bucket of tombstones, where the key begins with the time, so that the
-// oldest are found and forgotten without reading the rest. It is the time of the boot clock, which no program sets: a jump
-// of the wall clock neither shortens nor prolongs how long tombstones last. Deletions of unknown attachments are in a bucket
-// of their own, by attachment. One bucket has the boot and the network namespace of all records.
+// oldest are found and forgotten without reading the rest. It is the time of the boot clock, which no program sets: a
+// jump of the wall clock neither shortens nor prolongs how long tombstones last. Deletions of unknown attachments are
+// in a bucket of their own, by attachment. One bucket has the boot and the network namespace of all records.
 type File struct {
 	db      *bbolt.DB
 	path    string
@@ -201,8 +201,8 @@ func (l *File) Probe() error {
 	return l.update(func(tx *bbolt.Tx) error { return tx.Bucket(tryBucket).Put([]byte("written"), timeKey(boottime.Now())) })
 }
 
-// Expire collects keys before it deletes any. A deletion moves what a cursor stands on, and a cursor on a bucket whose pages were
-// all emptied in this transaction never comes to an end (bbolt 1.5.0, Cursor.Last).
+// Expire collects keys before it deletes any. A deletion moves what a cursor stands on, and a cursor on a bucket whose
+// pages were all emptied in this transaction never comes to an end (bbolt 1.5.0, Cursor.Last).
 func (l *File) Expire(oldest, newest time.Duration) error {
 	begin, end := timeKey(max(0, oldest)), timeKey(newest)
 	return l.update(func(tx *bbolt.Tx) error {
@@ -293,7 +293,8 @@ func decodeRecord(key, value []byte) (rec Record, err error) {
 	return rec, fmt.Errorf("phase %q: %w", rec.Phase, ErrOtherVersion)
 }
 
-// readFormerLink reads the link of a record of an agent before this one, where the plugin made it and the caller named it.
+// readFormerLink reads the link of a record of an agent before this one, where the plugin made it and the caller named
+// it.
 func readFormerLink(value []byte, ep *endpoint.Endpoint) error {
 	var former struct {
 		Endpoint struct {

@@ -129,7 +129,8 @@ func TestOpenTruncated(t *testing.T) {
 	}
 }
 
-// A node that was quiet for longer than tombstones are kept forgets all of them at once: more than a page of the file holds.
+// A node that was quiet for longer than tombstones are kept forgets all of them at once: more than a page of the file
+// holds.
 func TestExpireAll(t *testing.T) {
 	for name, window := range map[string][2]time.Duration{
 		"they are too old": {3000 * time.Second, 4000 * time.Second}, "they are of another boot": {0, 500 * time.Second},

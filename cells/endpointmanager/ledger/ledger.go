@@ -1,5 +1,5 @@
-// Package ledger is the agent's record of endpoints on disk: endpoints that are being made, are there, are being deleted, or were
-// deleted lately.
+// Package ledger is the agent's record of endpoints on disk: endpoints that are being made, are there, are being
+// deleted, or were deleted lately.
 package ledger
 
 import (
@@ -62,14 +62,15 @@ type Record struct {
 	Held     string                `json:",omitempty"` // of phase held
 }
 
-// DeletionNote is the deletion of an attachment that has no other record, or of a whole container when it has no IfName.
+// DeletionNote is the deletion of an attachment that has no other record, or of a whole container when it has no
+// IfName.
 type DeletionNote struct {
 	Attachment  endpoint.Attachment
 	Began, Boot time.Duration // when the deletion began, and when this was written
 }
 
-// Origin is the boot of the node and the network namespace that a ledger speaks of. A ledger from before origins were written has the
-// zero Origin.
+// Origin is the boot of the node and the network namespace that a ledger speaks of. A ledger from before origins were
+// written has the zero Origin.
 type Origin struct {
 	Boot  string // as internal/boottime.ID
 	NetNS uint64 // its cookie
@@ -81,5 +82,6 @@ func (r Record) WithoutTimes() Record {
 	return r
 }
 
-// FromFuture reports whether the record is of another boot although the ledger does not say so: it was written in the future.
+// FromFuture reports whether the record is of another boot although the ledger does not say so: it was written in the
+// future.
 func (r Record) FromFuture(now time.Duration) bool { return r.Boot > now }

@@ -39,7 +39,8 @@ func (s *States) of(path Path) State {
 	return State{}
 }
 
-// misses reports whether the node has a health endpoint that was not probed, though the node itself was by the same family.
+// misses reports whether the node has a health endpoint that was not probed, though the node itself was by the same
+// family.
 func (s *States) misses(n cluster.NodeNetwork) bool {
 	for i, path := range Paths() {
 		probed := s.of(Path{Node, ICMP, path.Family}).Address.IsValid()
@@ -50,8 +51,8 @@ func (s *States) misses(n cluster.NodeNetwork) bool {
 	return false
 }
 
-// Diagnose names what is at fault on the way to a node: at most one part of each family, the one nearest to this node, and each
-// part once. Nothing is at fault on a path that was not probed yet.
+// Diagnose names what is at fault on the way to a node: at most one part of each family, the one nearest to this node,
+// and each part once. Nothing is at fault on a path that was not probed yet.
 func Diagnose(n cluster.NodeNetwork, states *States) (faults []Fault) {
 	for _, family := range cluster.Families {
 		fault, ok := diagnoseFamily(n, states, family)

@@ -138,7 +138,8 @@ func TestProbeFollowsPeers(t *testing.T) {
 	})
 }
 
-// TestProbeFollowsEndpoint: a node is known before its health endpoint is. Nobody takes it for probed meanwhile for long.
+// TestProbeFollowsEndpoint: a node is known before its health endpoint is. Nobody takes it for probed meanwhile for
+// long.
 func TestProbeFollowsEndpoint(t *testing.T) {
 	w := newWorld(0)
 	run(t, w, DefaultConfig(), func(p *Prober) {

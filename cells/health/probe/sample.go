@@ -25,13 +25,15 @@ func ObservationRounds(others, sample int) int {
 	return 2*((others+sample-1)/sample) - 1
 }
 
-// sampler chooses the nodes of a round: each round has a random part of them, and none comes again before all had their turn.
+// sampler chooses the nodes of a round: each round has a random part of them, and none comes again before all had their
+// turn.
 type sampler struct {
 	rand    *rand.Rand
 	waiting []cluster.NodeID // of the current pass, in random order
 }
 
-// take returns at most so many of the nodes, in random order. Nodes that came since the pass began wait for the next one.
+// take returns at most so many of the nodes, in random order. Nodes that came since the pass began wait for the next
+// one.
 func (s *sampler) take(all []cluster.NodeID, most int) (chosen []cluster.NodeID) {
 	if len(all) <= most {
 		s.waiting = nil

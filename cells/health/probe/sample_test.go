@@ -9,8 +9,8 @@ import (
 	"porin.dev/porin/cells/cluster"
 )
 
-// TestDetectionProbability compares the formula with clusters that fail in a simulation: in each, all others have rounds that
-// began at random times, and a node fails at some time of them.
+// TestDetectionProbability compares the formula with clusters that fail in a simulation: in each, all others have
+// rounds that began at random times, and a node fails at some time of them.
 func TestDetectionProbability(t *testing.T) {
 	const interval = 60.0
 	for _, row := range []struct {
@@ -44,7 +44,8 @@ func TestDetectionProbability(t *testing.T) {
 	}
 }
 
-// probedWithin simulates two rounds of an observer, and reports whether it probes the first of the others in the window.
+// probedWithin simulates two rounds of an observer, and reports whether it probes the first of the others in the
+// window.
 func probedWithin(s *sampler, others []cluster.NodeID, sample int, random *rand.Rand, phase, within, interval float64) bool {
 	for round := range 2 {
 		for i, id := range s.take(others, sample) {

@@ -64,7 +64,8 @@ const (
 // never is when an address was released that was not in use yet. Other such times are by the allocator's own clock.
 const never = time.Duration(math.MinInt64)
 
-// address is what is known of one address. Those in the states uncleaned, resting and free are in the list of that name.
+// address is what is known of one address. Those in the states uncleaned, resting and free are in the list of that
+// name.
 type address struct {
 	prev, next *address
 	addr       netip.Addr
@@ -148,8 +149,8 @@ func (e *address) rest(since time.Duration, number uint64, needsCleanup bool) {
 	}
 }
 
-// yield takes back an address that another IPAM had given. Ours never gave it, so it needs no rest; but the other may give
-// it again, so it is the last to be given of all that are free. The free list is settled before.
+// yield takes back an address that another IPAM had given. Ours never gave it, so it needs no rest; but the other may
+// give it again, so it is the last to be given of all that are free. The free list is settled before.
 func (e *address) yield(now time.Duration) {
 	e.leave()
 	e.since = now - e.block.list.pool.settings.Quarantine
@@ -170,7 +171,8 @@ func (e *address) becomeFree() {
 	}
 }
 
-// list has no memory of its own, so that any address leaves it in constant time. The first released address is the head.
+// list has no memory of its own, so that any address leaves it in constant time. The first released address is the
+// head.
 type list struct{ head, tail *address }
 
 // insert puts e where its time of release belongs. It is quick for a time that is newer than most.

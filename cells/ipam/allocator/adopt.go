@@ -34,7 +34,8 @@ func (c *core) isReserved(allocation Allocation) bool {
 	return r != nil && r.until == forever && r.Addresses == allocation.Addresses && !allocation.External
 }
 
-// endRestored ends the reservations of an earlier life of the agent that have one of the addresses, and returns their tokens.
+// endRestored ends the reservations of an earlier life of the agent that have one of the addresses, and returns their
+// tokens.
 func (c *core) endRestored(addresses endpoint.Addresses, now time.Duration) (ended []string) {
 	for _, addr := range addresses.List() {
 		if r := c.pools.index.owner(addr); r != nil && r.restored {
@@ -59,7 +60,8 @@ func (c *core) adoptNew(allocation Allocation, now time.Duration) (*record, erro
 	return c.owners.add(allocation, addresses), nil
 }
 
-// adoptConflict returns an error when one of the addresses is another owner's. The others rest then: they were in use until now.
+// adoptConflict returns an error when one of the addresses is another owner's. The others rest then: they were in use
+// until now.
 func (c *core) adoptConflict(allocation Allocation, now time.Duration) (conflict error) {
 	addresses := allocation.Addresses.List()
 	for _, addr := range addresses {

@@ -7,7 +7,8 @@ import (
 	"porin.dev/porin/internal/fault"
 )
 
-// allocate gives the owner what it has already, or what is free on this node, or says why not. Both times are the present.
+// allocate gives the owner what it has already, or what is free on this node, or says why not. Both times are the
+// present.
 func (c *core) allocate(req *Request, options reservationOptions, now time.Duration, wall time.Time) (*record, error) {
 	if r, err := c.existing(req, options); r != nil || err != nil {
 		return r, err
@@ -39,7 +40,8 @@ func (c *core) allocate(req *Request, options reservationOptions, now time.Durat
 	return r, nil
 }
 
-// existing answers whoever has something already, and whoever takes over what is reserved; nil for who needs something new.
+// existing answers whoever has something already, and whoever takes over what is reserved; nil for who needs something
+// new.
 func (c *core) existing(req *Request, options reservationOptions) (*record, error) {
 	r := c.owners.records[req.Owner]
 	switch {

@@ -37,8 +37,8 @@ const ExternalPool = "external"
 // Request asks for addresses.
 type Request struct {
 	Owner Handle
-	// PodHandle is another handle of the owner: its addresses are released with the last owner that names it, if it was there
-	// before that owner.
+	// PodHandle is another handle of the owner: its addresses are released with the last owner that names it, if it was
+	// there before that owner.
 	PodHandle Handle
 	Pool      string // "" is [DefaultPool]
 	// Namespace is the pod's, for pools that are not for all; "" for an owner that is no pod. A reservation needs none.
@@ -66,8 +66,8 @@ type Allocation struct {
 	// Seq is a new number for each allocation, greater than all before it, in this life of the agent
 	// and in earlier ones of this boot: a release that names it never hits the next owner of the same handle.
 	Seq uint64
-	// Reserved says that the owner is no endpoint but who has reserved the addresses. Expires is when that ends; zero for a
-	// permanent reservation.
+	// Reserved says that the owner is no endpoint but who has reserved the addresses. Expires is when that ends; zero for
+	// a permanent reservation.
 	Reserved bool
 	Expires  time.Time
 	// External says that another IPAM gave the addresses. As long as the owner has them ours does not give them out, and
@@ -82,8 +82,8 @@ type Allocation struct {
 // IsPermanent reports whether it is a permanent reservation. An endpoint may use its addresses.
 func (a Allocation) IsPermanent() bool { return a.Reserved && a.Expires.IsZero() }
 
-// Allocator owns the addresses of this node. Every method may be called concurrently, and none blocks but what writes to a
-// [ReservationStore].
+// Allocator owns the addresses of this node. Every method may be called concurrently, and none blocks but what writes
+// to a [ReservationStore].
 type Allocator struct {
 	start time.Time // of its clock
 	store ReservationStore
@@ -139,7 +139,8 @@ func (a *Allocator) Lookup(addr netip.Addr) (managed bool, owner Handle) {
 	return !b.drained && (e == nil || e.state != nodeOwn), owner
 }
 
-// InBlock reports whether the address lies in a block, from which it is given out now or may be later, and is not the node's own.
+// InBlock reports whether the address lies in a block, from which it is given out now or may be later, and is not the
+// node's own.
 func (a *Allocator) InBlock(addr netip.Addr) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -147,7 +148,8 @@ func (a *Allocator) InBlock(addr netip.Addr) bool {
 	return a.core.pools.index.covers(addr) && (e == nil || e.state != nodeOwn)
 }
 
-// LacksFamily reports whether the owner has no address of a family that its pool has, and this node has a block of that family.
+// LacksFamily reports whether the owner has no address of a family that its pool has, and this node has a block of that
+// family.
 func (a *Allocator) LacksFamily(owner Handle) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -164,11 +166,12 @@ func (a *Allocator) LacksFamily(owner Handle) bool {
 	return false
 }
 
-// Release frees all that the owner has, but for what is reserved, and puts it in quarantine. It is false when that was nothing.
+// Release frees all that the owner has, but for what is reserved, and puts it in quarantine. It is false when that was
+// nothing.
 func (a *Allocator) Release(owner Handle) bool { return a.release(owner, nil) }
 
-// ReleaseListed is Release of what List or Allocate has shown, if the owner still has just that, by its Seq too, and has not
-// asked for it again.
+// ReleaseListed is Release of what List or Allocate has shown, if the owner still has just that, by its Seq too, and
+// has not asked for it again.
 func (a *Allocator) ReleaseListed(allocation Allocation) bool {
 	return a.release(allocation.Owner, &allocation)
 }

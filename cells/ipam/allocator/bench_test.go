@@ -26,8 +26,8 @@ func filled(tb testing.TB, inUse int) *allocator.Allocator {
 
 func numbered(i int) allocator.Handle { return allocator.Handle(fmt.Sprintf("porin.c%d.eth0", i)) }
 
-// BenchmarkAllocateRelease is one address of an own block, given out and taken back: at any fill, and also for one of two
-// containers of a pod whose pod handle has an address.
+// BenchmarkAllocateRelease is one address of an own block, given out and taken back: at any fill, and also for one of
+// two containers of a pod whose pod handle has an address.
 func BenchmarkAllocateRelease(b *testing.B) {
 	for _, inUse := range []int{0, 110, 60000} {
 		b.Run(fmt.Sprintf("used=%d", inUse), func(b *testing.B) {

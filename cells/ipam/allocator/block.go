@@ -7,12 +7,13 @@ import (
 )
 
 const (
-	// maxIPv4Bits is the size of the largest IPv4 block, a /16: a node has no more endpoint numbers. A larger block than that,
-	// which is one of IPv6, forgets what has rested.
+	// maxIPv4Bits is the size of the largest IPv4 block, a /16: a node has no more endpoint numbers. A larger block than
+	// that, which is one of IPv6, forgets what has rested.
 	maxIPv4Bits = 16
 	// maxIPv6Bits is the size of the largest IPv6 block, a /64.
 	maxIPv6Bits = 64
-	// maxCountedBits is the size that a larger block is said to have: sums of it overflow nothing, and JSON has it exactly.
+	// maxCountedBits is the size that a larger block is said to have: sums of it overflow nothing, and JSON has it
+	// exactly.
 	maxCountedBits = 48
 )
 
@@ -47,8 +48,9 @@ func newBlock(prefix netip.Prefix) *block {
 	return b
 }
 
-// newSubnet returns the block of a prefix that others may take for a subnet. It leaves out the network address (RFC 4291,
-// section 2.6.1: the subnet-router anycast address), the gateway, which is the one after it, and the broadcast address of IPv4.
+// newSubnet returns the block of a prefix that others may take for a subnet. It leaves out the network address (RFC
+// 4291, section 2.6.1: the subnet-router anycast address), the gateway, which is the one after it, and the broadcast
+// address of IPv4.
 func newSubnet(prefix netip.Prefix) (*block, error) {
 	b := newBlock(prefix)
 	left := b.size - 2

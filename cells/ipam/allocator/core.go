@@ -56,8 +56,8 @@ func (c *core) handOver(r *record, owner, pod Handle, since time.Time) {
 	c.owners.insert(r)
 }
 
-// unreserve releases what is reserved or kept together with an address, and returns the token of what was reserved. A permanent
-// reservation stays when used returns an error.
+// unreserve releases what is reserved or kept together with an address, and returns the token of what was reserved. A
+// permanent reservation stays when used returns an error.
 func (c *core) unreserve(addr netip.Addr, token string, used func(Reservation) error, now time.Duration) (was Reservation, saved string, err error) {
 	r := c.pools.index.owner(addr)
 	switch {

@@ -7,9 +7,9 @@ import (
 	"time"
 )
 
-// freeList has blocks of one family, and their addresses in the order in which they are given out: unused ones, then the address
-// that has been free for the longest time. It takes constant time, however many blocks there are: an address passes from
-// one list to the next once. It is not safe for concurrent use.
+// freeList has blocks of one family, and their addresses in the order in which they are given out: unused ones, then
+// the address that has been free for the longest time. It takes constant time, however many blocks there are: an
+// address passes from one list to the next once. It is not safe for concurrent use.
 type freeList struct {
 	pool      *pool
 	blocks    []*block

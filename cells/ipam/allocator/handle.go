@@ -6,15 +6,15 @@ import (
 	"porin.dev/porin/cells/endpoint"
 )
 
-// Handle says who owns an address: an attachment ([NewHandle]), a pod as others name it ([PodHandle]), or whoever reserved
-// it.
+// Handle says who owns an address: an attachment ([NewHandle]), a pod as others name it ([PodHandle]), or whoever
+// reserved it.
 type Handle string
 
 // noNetwork stands for the network of an attachment that has none. It is no name of a network.
 const noNetwork = "-"
 
-// NewHandle returns the handle of an attachment: network.containerID.ifname. A '.' in a part is written %2E, a '%' is %25,
-// so that no two attachments have the same one.
+// NewHandle returns the handle of an attachment: network.containerID.ifname. A '.' in a part is written %2E, a '%' is
+// %25, so that no two attachments have the same one.
 func NewHandle(network string, a endpoint.Attachment) Handle {
 	return Handle(networkPart(network) + "." + escape.Replace(a.ContainerID) + "." + escape.Replace(a.IfName))
 }

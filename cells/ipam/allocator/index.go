@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// MaxQuarantine is how long the release of an address is remembered that lies in no block of this node, as its block may come:
-// a quarantine is no longer.
+// MaxQuarantine is how long the release of an address is remembered that lies in no block of this node, as its block
+// may come: a quarantine is no longer.
 const MaxQuarantine = 20 * time.Minute
 
 // index finds an address, by the few lengths that the prefixes of blocks have. It is not safe for concurrent use.

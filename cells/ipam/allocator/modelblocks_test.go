@@ -16,8 +16,8 @@ import (
 	"porin.dev/porin/internal/fault"
 )
 
-// TestBlocksModel runs random operations on a node whose blocks come and go, with restarts, and checks each answer against plain
-// maps, and the allocator's memory for consistency. Every other seed has a cleanup, half of them a store.
+// TestBlocksModel runs random operations on a node whose blocks come and go, with restarts, and checks each answer
+// against plain maps, and the allocator's memory for consistency. Every other seed has a cleanup, half of them a store.
 func TestBlocksModel(t *testing.T) {
 	for seed := range uint64(60) {
 		synctest.Test(t, func(t *testing.T) {

@@ -103,8 +103,8 @@ func (m *model) forget(prefix netip.Prefix) {
 	delete(m.blocks, prefix)
 }
 
-// restart is a new agent, which is told what store and ledger have, and later what blocks there are. Without a store all
-// reservations are over.
+// restart is a new agent, which is told what store and ledger have, and later what blocks there are. Without a store
+// all reservations are over.
 func (m *model) restart() {
 	for owner, o := range m.has {
 		if o.token != "" && m.store == nil {

@@ -70,10 +70,10 @@ func (n *nodeAddresses) in(b *block) (addrs []netip.Addr) {
 	return addrs
 }
 
-// SetNodeAddresses says which addresses the interfaces of the node have, and the names of the interfaces. From now on these are
-// not given out, and the previous call's other addresses may be given out again. An owner of one keeps it. It
-// returns the new addresses that lie in a block. An allocation pays nothing for it: the addresses are no
-// longer among the free ones.
+// SetNodeAddresses says which addresses the interfaces of the node have, and the names of the interfaces. From now on
+// these are not given out, and the previous call's other addresses may be given out again. An owner of one keeps it. It
+// returns the new addresses that lie in a block. An allocation pays nothing for it: the addresses are no longer among
+// the free ones.
 func (a *Allocator) SetNodeAddresses(ofNode map[netip.Addr]string) (added []NodeAddress) {
 	a.lock()
 	defer a.mu.Unlock()

@@ -9,7 +9,8 @@ import (
 	"porin.dev/porin/cells/ipam/allocator"
 )
 
-// TestAllocateOwnReservation: an owner that has reserved permanently for itself gets its addresses by the token, and with no other call.
+// TestAllocateOwnReservation: an owner that has reserved permanently for itself gets its addresses by the token, and
+// with no other call.
 func TestAllocateOwnReservation(t *testing.T) {
 	a := allocator.New(nil)
 	a.Pools().Configure(allocator.DefaultPool, allocator.Settings{IPv4: true, Quarantine: time.Minute})

@@ -25,7 +25,8 @@ type Settings struct {
 	ReuseResting bool
 	// Exclude are addresses that are not given out. Addresses in use stay.
 	Exclude []netip.Prefix
-	// LowWatermark is how many free addresses of each family a node keeps: [Pools.Low] tells when there are less; 0 is never.
+	// LowWatermark is how many free addresses of each family a node keeps: [Pools.Low] tells when there are less; 0 is
+	// never.
 	LowWatermark int64
 	// AllowedNamespaces are the namespaces whose pods may have addresses; none is all, and also owners that are no pods.
 	AllowedNamespaces []string

@@ -9,8 +9,8 @@ import (
 	"porin.dev/porin/internal/fault"
 )
 
-// Pools is the side of the allocator that says what there is to give out: pools, and this node's blocks of them. Who owns which
-// block is not known here. No method blocks.
+// Pools is the side of the allocator that says what there is to give out: pools, and this node's blocks of them. Who
+// owns which block is not known here. No method blocks.
 type Pools struct{ a *Allocator }
 
 // Pools returns that side.
@@ -46,9 +46,9 @@ func (p Pools) Forget(name string) {
 	}
 }
 
-// AddSubnet adds a prefix that others may take for a subnet: the network, gateway and broadcast address are not given out, and of
-// a larger prefix than Add takes only the beginning. The subnets of a pool are used up in the order in which they were added. A subnet
-// that is there is drained no longer.
+// AddSubnet adds a prefix that others may take for a subnet: the network, gateway and broadcast address are not given
+// out, and of a larger prefix than Add takes only the beginning. The subnets of a pool are used up in the order in
+// which they were added. A subnet that is there is drained no longer.
 func (p Pools) AddSubnet(name string, prefix netip.Prefix) error {
 	p.a.mu.Lock()
 	defer p.a.mu.Unlock()
@@ -67,7 +67,8 @@ func (p Pools) AddSubnet(name string, prefix netip.Prefix) error {
 	return nil
 }
 
-// Add lets a block be given out from, but for what is in use of it or rests already. One that is there is drained no longer.
+// Add lets a block be given out from, but for what is in use of it or rests already. One that is there is drained no
+// longer.
 func (p Pools) Add(name string, prefix netip.Prefix) error {
 	if bits := prefix.Addr().BitLen() - prefix.Bits(); !prefix.IsValid() || prefix != prefix.Masked() || prefix.Addr().Is4() && bits > maxIPv4Bits || bits > maxIPv6Bits {
 		return fault.New(fault.Invalid, fmt.Sprintf("add block %s: %s", prefix, largestBlock))
@@ -95,8 +96,8 @@ func (p Pools) Drain(name string, prefix netip.Prefix) {
 	}
 }
 
-// Remove removes a block without addresses in use or in quarantine; else it is [ErrBlockInUse], and nothing changes. A block that is
-// not there is a success.
+// Remove removes a block without addresses in use or in quarantine; else it is [ErrBlockInUse], and nothing changes. A
+// block that is not there is a success.
 func (p Pools) Remove(name string, prefix netip.Prefix) error {
 	a := p.a
 	a.lock()

@@ -211,7 +211,8 @@ func TestLowWatermark(t *testing.T) {
 	}
 }
 
-// TestAllocateRefillFails has an error tell what is missing on the node, why there is no more, and what to do about that.
+// TestAllocateRefillFails has an error tell what is missing on the node, why there is no more, and what to do about
+// that.
 func TestAllocateRefillFails(t *testing.T) {
 	away := fault.WithHint(fault.New(fault.Unavailable, "the store is away"), "find it")
 	full := fault.WithHint(fault.New(fault.Exhausted, "pool default is full"), "make it larger")

@@ -66,8 +66,8 @@ func checkOwner(owner Handle) error {
 	return nil
 }
 
-// RestoreReservation takes up a reservation of an earlier life of the agent, in a block or before its block comes. An expired one
-// is no error. An address with another owner by now is [ErrInUse].
+// RestoreReservation takes up a reservation of an earlier life of the agent, in a block or before its block comes. An
+// expired one is no error. An address with another owner by now is [ErrInUse].
 func (a *Allocator) RestoreReservation(saved Reservation) error {
 	options := reservationOptions{saved.Token, Permanent}
 	if !saved.Permanent {
@@ -80,10 +80,10 @@ func (a *Allocator) RestoreReservation(saved Reservation) error {
 	return a.core.restore(saved, options, now)
 }
 
-// Unreserve releases all that is reserved or kept together with an address. With a token it does so only for the reservation of that
-// token; without, for any: an operator's call. An address that an endpoint uses is [ErrInUse], an address without an owner
-// [ErrNoOwner]. The error of used keeps a permanent reservation; it is called with a lock held, so that no endpoint
-// gets the addresses meanwhile, and must not call back. It may be nil.
+// Unreserve releases all that is reserved or kept together with an address. With a token it does so only for the
+// reservation of that token; without, for any: an operator's call. An address that an endpoint uses is [ErrInUse], an
+// address without an owner [ErrNoOwner]. The error of used keeps a permanent reservation; it is called with a lock
+// held, so that no endpoint gets the addresses meanwhile, and must not call back. It may be nil.
 func (a *Allocator) Unreserve(addr netip.Addr, token string, used func(Reservation) error) (Reservation, error) {
 	was, saved, err := a.unreserve(addr, token, used)
 	if err != nil {

@@ -19,7 +19,8 @@ type Refiller interface {
 	Refill(ctx context.Context, pool string, want ...netip.Addr) error
 }
 
-// Source gives out addresses of an allocator. When there is none it asks for more, and waits for the answer or the end of ctx.
+// Source gives out addresses of an allocator. When there is none it asks for more, and waits for the answer or the end
+// of ctx.
 type Source struct {
 	allocator *Allocator
 	refiller  Refiller // nil when there never is more
@@ -31,8 +32,8 @@ func NewSource(a *Allocator, r Refiller) *Source { return &Source{a, r} }
 // Allocator returns the allocator whose addresses the source gives out.
 func (s *Source) Allocator() *Allocator { return s.allocator }
 
-// Allocate gives the owner one address of each family of the pool, or none and one of the package's errors. An owner that has
-// addresses already gets them again, unless it wants others: that is [ErrInUse].
+// Allocate gives the owner one address of each family of the pool, or none and one of the package's errors. An owner
+// that has addresses already gets them again, unless it wants others: that is [ErrInUse].
 func (s *Source) Allocate(ctx context.Context, req Request) (Allocation, error) {
 	got, err := s.allocate(ctx, req, reservationOptions{})
 	if err == nil && req.Reservation != "" && !s.allocator.isLive(req.Reservation) {
@@ -42,9 +43,9 @@ func (s *Source) Allocate(ctx context.Context, req Request) (Allocation, error) 
 }
 
 // Reserve keeps addresses for an owner that is no endpoint, or not yet one. It is Allocate with an end, after
-// [DefaultReservation] if lifetime is 0, or without one if it is [Permanent]. When it returns, the reservation is in the store.
-// An owner with addresses is refused with [ErrInUse], as a repeated call may be another owner's. An endpoint takes it
-// over by Request.Reservation; a permanent one stays, and the endpoint uses its addresses.
+// [DefaultReservation] if lifetime is 0, or without one if it is [Permanent]. When it returns, the reservation is in
+// the store. An owner with addresses is refused with [ErrInUse], as a repeated call may be another owner's. An endpoint
+// takes it over by Request.Reservation; a permanent one stays, and the endpoint uses its addresses.
 func (s *Source) Reserve(ctx context.Context, req Request, lifetime time.Duration) (Reservation, error) {
 	if lifetime == 0 {
 		lifetime = DefaultReservation

@@ -19,8 +19,8 @@ import (
 
 func TestMain(m *testing.M) { testutil.Main(m, testutil.NoLeaks()) }
 
-// TestStories runs the scripts of testdata. They wait for nothing: "later" has time pass, and "remember" says how long ago an
-// address was released. "list" checks the allocator's memory, too.
+// TestStories runs the scripts of testdata. They wait for nothing: "later" has time pass, and "remember" says how long
+// ago an address was released. "list" checks the allocator's memory, too.
 func TestStories(t *testing.T) {
 	verbs := map[string]story.Command[*world]{
 		"node": (*world).node, "allocate": (*world).allocate, "release": (*world).release, "adopt": (*world).adopt,

@@ -51,8 +51,8 @@ func CallOf(spec endpoint.Spec) Call {
 	return Call{IPAMPlugin: spec.IPAM, Attachment: spec.Attachment, NetNS: spec.NetNS}
 }
 
-// Add has the plugin give addresses: at most one of each family. After an error it may have given some, and Del takes them
-// back.
+// Add has the plugin give addresses: at most one of each family. After an error it may have given some, and Del takes
+// them back.
 func (p *Plugins) Add(ctx context.Context, call Call) (endpoint.Addresses, endpoint.IPAMResult, error) {
 	var result types.Result
 	err := p.do(ctx, "ADD", call, func(path string, args invoke.CNIArgs, exec invoke.Exec) (err error) {
@@ -81,8 +81,8 @@ func (p *Plugins) Check(ctx context.Context, call Call) error {
 // GC is described with Check.
 func (p *Plugins) GC(ctx context.Context, call Call) error { return known(p.run(ctx, "GC", call)) }
 
-// Status is described with Check. A plugin that does not know it fails when it does not speak the configuration's version:
-// it would refuse every ADD.
+// Status is described with Check. A plugin that does not know it fails when it does not speak the configuration's
+// version: it would refuse every ADD.
 func (p *Plugins) Status(ctx context.Context, call Call, cniVersion string) error {
 	err := p.run(ctx, "STATUS", call)
 	if known(err) != nil || err == nil {
@@ -91,8 +91,8 @@ func (p *Plugins) Status(ctx context.Context, call Call, cniVersion string) erro
 	return p.speaks(ctx, call, cniVersion)
 }
 
-// known takes a plugin's word that it does not know the command for a success: it is older than CHECK (0.4.0), GC and STATUS
-// (1.1.0).
+// known takes a plugin's word that it does not know the command for a success: it is older than CHECK (0.4.0), GC and
+// STATUS (1.1.0).
 func known(err error) error {
 	if e, ok := errors.AsType[*types.Error](err); ok && e.Code == types.ErrInvalidEnvironmentVariables {
 		return nil
@@ -165,8 +165,8 @@ func (p *Plugins) environment(command string, call Call) environment {
 	return env
 }
 
-// parse reads a result of any version. Prefix lengths do not matter, as a container has its address alone; nor do the next
-// hops of routes, as on a veth there is one; nor routes of other tables.
+// parse reads a result of any version. Prefix lengths do not matter, as a container has its address alone; nor do the
+// next hops of routes, as on a veth there is one; nor routes of other tables.
 func parse(result types.Result) (a endpoint.Addresses, r endpoint.IPAMResult, err error) {
 	newest, err := types100.NewResultFromResult(result)
 	if err != nil {

@@ -4,7 +4,8 @@
 //	cells/cni  -> Check, Status, GC         after Porin's own part has succeeded
 //
 // Programs come from the agent's --cni-bin-dirs, never from the caller's CNI_PATH. They run in the host's root
-// (--cni-host-root, for an agent in a container), with an environment of their own, in a process group that is killed at the
-// deadline, a bounded number at once, and one at a time for an attachment: also a program that an agent which was killed has
-// left running is waited for. An error that a plugin prints is a *types.Error in the error's chain, as it is.
+// (--cni-host-root, for an agent in a container), with an environment of their own, in a process group that is killed
+// at the deadline, a bounded number at once, and one at a time for an attachment: also a program that an agent which
+// was killed has left running is waited for. An error that a plugin prints is a *types.Error in the error's chain, as
+// it is.
 package delegate

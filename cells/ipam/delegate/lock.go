@@ -13,8 +13,8 @@ import (
 	"porin.dev/porin/internal/fault"
 )
 
-// A program that runs for an attachment holds a socket with an abstract name of the attachment. The agent may be killed while
-// one runs, and the next agent calls DEL while that is about to allocate an address that would leak: so it waits
+// A program that runs for an attachment holds a socket with an abstract name of the attachment. The agent may be killed
+// while one runs, and the next agent calls DEL while that is about to allocate an address that would leak: so it waits
 // for the name, which the kernel frees with the last process that has the socket.
 const (
 	lockPrefix = "@porin-ipam/"
@@ -33,8 +33,8 @@ type locks struct {
 	waiting map[string]time.Time
 }
 
-// acquire waits for the attachment's name until ctx ends, which is [errLocked]; or goes on without it when calls have waited for
-// so long that no useful process holds it. The caller closes the file, which may be nil.
+// acquire waits for the attachment's name until ctx ends, which is [errLocked]; or goes on without it when calls have
+// waited for so long that no useful process holds it. The caller closes the file, which may be nil.
 func (l *locks) acquire(ctx context.Context, name string) (*os.File, error) {
 	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {

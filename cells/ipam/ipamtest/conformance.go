@@ -15,10 +15,11 @@ import (
 	"porin.dev/porin/internal/fault"
 )
 
-// TestStep holds addresses to other cells' expectations of ipam, besides [endpointtest.TestStep]. open returns the addresses of
-// the prefixes, none given out.
+// TestStep holds addresses to other cells' expectations of ipam, besides [endpointtest.TestStep]. open returns the
+// addresses of the prefixes, none given out.
 func TestStep(t *testing.T, open func(t testing.TB, prefixes ...string) Addresses) {
-	// Ranges for benchmarks (RFC 2544, RFC 5180): without root the module sees the addresses of the machine, which may have private ones.
+	// Ranges for benchmarks (RFC 2544, RFC 5180): without root the module sees the addresses of the machine, which may
+	// have private ones.
 	for name, test := range map[string]func(*testing.T, Addresses){
 		"both families": testBothFamilies, "requested": testRequested, "exhausted": testExhausted, "kept": testKept,
 		"restored": testRestored, "held": testHeld, "external": testExternal, "unknown pool": testUnknownPool,

@@ -21,7 +21,8 @@ import (
 )
 
 // Module is the multipool cell. It needs a [cluster.Backend] and an [*allocator.Allocator], and provides [*Controller],
-// which is the [allocator.Refiller], and [*admin.Pools]. It needs [*admin.Nodes], and a [KubernetesNode], which may be nil.
+// which is the [allocator.Refiller], and [*admin.Pools]. It needs [*admin.Nodes], and a [KubernetesNode], which may be
+// nil.
 func Module(cfg Config) fx.Option {
 	return cell.Module("multipool",
 		fx.Supply(fx.Private, cfg),

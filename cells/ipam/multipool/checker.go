@@ -80,7 +80,8 @@ func (c *Checker) Every() time.Duration { return max(leastEvery, time.Duration(c
 // Compared implements doctor.Counter.
 func (c *Checker) Compared() []doctor.Compared { return c.compared }
 
-// Examine implements doctor.Checker. When the store does not answer it still returns the findings about the node itself.
+// Examine implements doctor.Checker. When the store does not answer it still returns the findings about the node
+// itself.
 func (c *Checker) Examine(ctx context.Context, only string) (findings []doctor.Finding, err error) {
 	if only != "" {
 		return nil, nil

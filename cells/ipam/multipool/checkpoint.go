@@ -38,7 +38,8 @@ type checkpointFields struct {
 	Boot    string `json:"boot"`
 	Machine string `json:"machine,omitempty"`
 
-	// Sessions are the last sessions of this machine's agents, the newest at the end. Each is here before it is in the store.
+	// Sessions are the last sessions of this machine's agents, the newest at the end. Each is here before it is in the
+	// store.
 	Sessions []string `json:"sessions,omitempty"`
 	// Contested is why this agent gives out nothing, because another machine has its key; "" when none has.
 	Contested string `json:"contested,omitempty"`
@@ -111,7 +112,8 @@ func (c *checkpoint) save() error {
 	return nil
 }
 
-// setPools reports whether the pools are others than in the checkpoint. It leaves out a change that is not accepted yet.
+// setPools reports whether the pools are others than in the checkpoint. It leaves out a change that is not accepted
+// yet.
 func (c *checkpoint) setPools(byName map[string]cluster.Pool) (changed bool) {
 	var list []cluster.Pool
 	for _, name := range slices.Sorted(maps.Keys(byName)) {

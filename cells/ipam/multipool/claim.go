@@ -11,8 +11,8 @@ import (
 	"porin.dev/porin/internal/fault"
 )
 
-// claimer finds and claims blocks for waiting allocations, and some of the default pool in advance. It deletes the claims of
-// nodes that are gone.
+// claimer finds and claims blocks for waiting allocations, and some of the default pool in advance. It deletes the
+// claims of nodes that are gone.
 type claimer struct {
 	*common
 	pools      *knownPools
@@ -172,8 +172,8 @@ func (c *claimer) verify(ctx context.Context, b ownBlock) error {
 }
 
 // removeOrphan deletes a block whose owner was deleted, and one in this node's own name that it does not know, as of a
-// claim that arrived late. No other node does the latter. registered has the nodes with a record. free reports whether the
-// block can be claimed.
+// claim that arrived late. No other node does the latter. registered has the nodes with a record. free reports whether
+// the block can be claimed.
 func (c *claimer) removeOrphan(ctx context.Context, b cluster.Block, registered map[cluster.NodeID]bool) (free bool, err error) {
 	switch {
 	case b.Owner == c.checkpoint.Node:

@@ -128,7 +128,8 @@ func TestPreAllocateSeveralBlocks(t *testing.T) {
 	w.wait("all that is kept ahead is claimed at once", func() bool { return len(w.blocks()) == 7 })
 }
 
-// silentNodes are nodes whose watch tells nothing. It counts how often the record of another node than the own one is read.
+// silentNodes are nodes whose watch tells nothing. It counts how often the record of another node than the own one is
+// read.
 type silentNodes struct {
 	cluster.Nodes
 	own  string

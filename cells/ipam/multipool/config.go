@@ -24,7 +24,8 @@ type Config struct {
 	DefaultPool []string
 	// IdleTime is how long nothing of a block must be in use before it is given back.
 	IdleTime time.Duration
-	// SearchTime is the first pause after a search that found every block of a pool taken. It doubles, up to half a minute.
+	// SearchTime is the first pause after a search that found every block of a pool taken. It doubles, up to half a
+	// minute.
 	SearchTime time.Duration
 	// ContestTime is how long an agent gives out nothing after a boot of its machine, or when the store has a session
 	// of another machine: if its disk is a copy, the other machine has that time to object.

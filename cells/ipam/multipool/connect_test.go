@@ -12,7 +12,8 @@ import (
 	"porin.dev/porin/cells/cluster/clustertest"
 )
 
-// slowInfo is a record of the cluster that another node creates, or changes, after this one has read it for the first time.
+// slowInfo is a record of the cluster that another node creates, or changes, after this one has read it for the first
+// time.
 type slowInfo struct {
 	cluster.Info
 	other func()

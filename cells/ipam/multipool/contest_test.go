@@ -56,8 +56,8 @@ func TestContestHint(t *testing.T) {
 	}
 }
 
-// TestMovedDisk starts a copy of the disk on a machine with another machine-id while the first machine is cut off: the copy
-// is another node, and the first one goes on.
+// TestMovedDisk starts a copy of the disk on a machine with another machine-id while the first machine is cut off: the
+// copy is another node, and the first one goes on.
 func TestMovedDisk(t *testing.T) {
 	each(t, func(t *testing.T, b cluster.Backend) {
 		w := newWorld(t, b)
@@ -83,7 +83,8 @@ func TestMovedDisk(t *testing.T) {
 	})
 }
 
-// TestMachineIDChanged starts an agent that sees another machine-id, as its container has another mount, in the same boot.
+// TestMachineIDChanged starts an agent that sees another machine-id, as its container has another mount, in the same
+// boot.
 func TestMachineIDChanged(t *testing.T) {
 	each(t, func(t *testing.T, b cluster.Backend) {
 		w := newWorld(t, b)

@@ -37,8 +37,8 @@ type common struct {
 	addresses  addresses
 }
 
-// New returns a controller that gives its blocks to the allocator, and that does nothing before Start. clock is the boot
-// clock: it continues while the machine sleeps, and is never set. node is nil without Kubernetes.
+// New returns a controller that gives its blocks to the allocator, and that does nothing before Start. clock is the
+// boot clock: it continues while the machine sleeps, and is never set. node is nil without Kubernetes.
 func New(cfg Config, backend cluster.Backend, node KubernetesNode, a *allocator.Allocator, clock func() time.Duration, log *slog.Logger) (*Controller, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err

@@ -63,7 +63,8 @@ func TestDefaultPoolOverlapEnds(t *testing.T) {
 	w.mustAllocate(one)
 }
 
-// TestDefaultPoolDeleted deletes the pool that an agent has created: no agent creates it again, before the store is another one.
+// TestDefaultPoolDeleted deletes the pool that an agent has created: no agent creates it again, before the store is
+// another one.
 func TestDefaultPoolDeleted(t *testing.T) {
 	s := newStrict(t)
 	w := newWorld(t, s.Backend())

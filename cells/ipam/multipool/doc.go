@@ -24,10 +24,11 @@
 //   - A node that does not answer keeps its blocks. An administrator deletes it when its machine is off.
 //   - After a restart of the agent the node gives out addresses of the blocks in the checkpoint at once. After a boot
 //     of the machine it reconciles them with the store first.
-//   - A claim that the store has lost is created again, with its ID, before more of the block is given out. A block that
-//     another node owns is a conflict if addresses of it are in use: its pods keep them, and no other pod gets one.
-//   - While the mark of a recovery stands no node claims a block. An administrator sets it before the store is restored,
-//     or a node that notices that the store was rolled back. Only an administrator takes it away.
+//   - A claim that the store has lost is created again, with its ID, before more of the block is given out. A block
+//     that another node owns is a conflict if addresses of it are in use: its pods keep them, and no other pod gets
+//     one.
+//   - While the mark of a recovery stands no node claims a block. An administrator sets it before the store is
+//     restored, or a node that notices that the store was rolled back. Only an administrator takes it away.
 //   - Two machines with one key contest it, and give out nothing. A disk that was booted under another machine-id gets
 //     a key of its own.
 //   - A block is given back when none of its addresses is used, reserved or in quarantine. A node without endpoints

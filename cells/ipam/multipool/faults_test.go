@@ -36,8 +36,8 @@ func TestContestAfterRestart(t *testing.T) {
 	}
 }
 
-// TestNodeDeleteDuringBoot boots a machine while an administrator deletes its node as off, after a reset of its session.
-// It continues as another node.
+// TestNodeDeleteDuringBoot boots a machine while an administrator deletes its node as off, after a reset of its
+// session. It continues as another node.
 func TestNodeDeleteDuringBoot(t *testing.T) {
 	w := newWorld(t, embeddedtest.New(t))
 	w.cfg.PreAllocate = 0

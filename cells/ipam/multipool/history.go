@@ -11,8 +11,8 @@ import (
 	"porin.dev/porin/cells/cluster"
 )
 
-// storeHistory has the record of the cluster and the last position of the store, as this node has read them. It sets the
-// mark of a recovery if the store was rolled back or replaced, or if an administrator has requested it.
+// storeHistory has the record of the cluster and the last position of the store, as this node has read them. It sets
+// the mark of a recovery if the store was rolled back or replaced, or if an administrator has requested it.
 type storeHistory struct {
 	*common
 	blocks *ownBlocks
@@ -54,8 +54,8 @@ func (h *storeHistory) remember(info cluster.ClusterInfo, position cluster.Posit
 	return ck.save()
 }
 
-// readOrMark reads the record, or creates it. It sets the mark if [storeHistory.markReason] returns a reason, unless another
-// node has set a new mark.
+// readOrMark reads the record, or creates it. It sets the mark if [storeHistory.markReason] returns a reason, unless
+// another node has set a new mark.
 func (h *storeHistory) readOrMark(ctx context.Context) (info cluster.ClusterInfo, position cluster.Position, err error) {
 	info, position, err = h.recent(ctx)
 	if errors.Is(err, cluster.ErrNotFound) {
@@ -127,7 +127,8 @@ func (h *storeHistory) check(ctx context.Context) (changed bool, err error) {
 	return false, err
 }
 
-// recent is Get, without a request if the backend knows a recent position that needs no mark. The last claim may have read a higher one.
+// recent is Get, without a request if the backend knows a recent position that needs no mark. The last claim may have
+// read a higher one.
 func (h *storeHistory) recent(ctx context.Context) (cluster.ClusterInfo, cluster.Position, error) {
 	info, position, err := h.backend.Info.Recent(ctx)
 	if errors.Is(err, cluster.ErrNotFound) || err == nil && h.markReason(info, position) != "" {
@@ -146,7 +147,8 @@ func (h *storeHistory) differs(info cluster.ClusterInfo) bool {
 	return info.ID != h.info.ID || info.LastRecovery() != h.info.LastRecovery() || (info.Recovery == nil) != (h.info.Recovery == nil)
 }
 
-// reportLost sets the mark, unless one stands: a record of this node is gone or older than its last write, as reason says.
+// reportLost sets the mark, unless one stands: a record of this node is gone or older than its last write, as reason
+// says.
 func (h *storeHistory) reportLost(ctx context.Context, reason string) error {
 	info, position, err := h.backend.Info.Get(ctx)
 	if err != nil || info.Recovery != nil {
@@ -172,7 +174,8 @@ func (h *storeHistory) verify(ctx context.Context) error {
 	return nil
 }
 
-// changed reports whether the record of the cluster says something new. first is true for the first snapshot of the watch.
+// changed reports whether the record of the cluster says something new. first is true for the first snapshot of the
+// watch.
 func (h *storeHistory) changed(change cluster.Change[cluster.ClusterInfo], first bool) bool {
 	info, again := change.Item, false
 	if change.Kind == cluster.Snapshot {

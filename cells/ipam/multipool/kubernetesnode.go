@@ -8,8 +8,8 @@ import (
 
 // KubernetesNode is the Node that the agent runs on. It is nil without Kubernetes.
 type KubernetesNode interface {
-	// Node returns the UID, which is "" before the Node is known; false for a Node that was deleted; its labels; and a channel that is closed
-	// when one of them changes.
+	// Node returns the UID, which is "" before the Node is known; false for a Node that was deleted; its labels; and a
+	// channel that is closed when one of them changes.
 	Node() (uid string, exists bool, labels map[string]string, changed <-chan struct{})
 }
 
@@ -24,7 +24,8 @@ type kubernetesNode struct {
 	changed <-chan struct{} // nil without Kubernetes
 }
 
-// read reads the Node, and reports whether the node's record has another UID. The Node's labels are those for the selectors of pools.
+// read reads the Node, and reports whether the node's record has another UID. The Node's labels are those for the
+// selectors of pools.
 func (k *kubernetesNode) read() (changed bool) {
 	if k.source == nil {
 		return false
@@ -52,7 +53,8 @@ func (k *kubernetesNode) createdAgain() bool {
 	return k.created() && k.checkpoint.NodeUID != "" && k.checkpoint.NodeUID != k.uid
 }
 
-// gone reports whether the Node was deleted, or created again since the node last registered. Others may have deleted the node's records since then.
+// gone reports whether the Node was deleted, or created again since the node last registered. Others may have deleted
+// the node's records since then.
 func (k *kubernetesNode) gone() bool { return k.deleted || k.createdAgain() }
 
 // await reads the Node until it is known, at most until the timeout.

@@ -211,7 +211,8 @@ func TestNoPool(t *testing.T) {
 	w.wait("its health is good", func() bool { return multipool.Condition(one.controller).State == supervisor.OK })
 }
 
-// TestNodeGoneGivesOutNothing: when the Node or the node's record is deleted, the node gives out no address before the store has confirmed its blocks.
+// TestNodeGoneGivesOutNothing: when the Node or the node's record is deleted, the node gives out no address before the
+// store has confirmed its blocks.
 func TestNodeGoneGivesOutNothing(t *testing.T) {
 	for _, c := range []struct {
 		name string

@@ -15,7 +15,8 @@ import (
 	"porin.dev/porin/cells/ipam/multipool"
 )
 
-// loseFolder has the machine lose what its agent remembers, while its pods run. It returns the node that the machine was.
+// loseFolder has the machine lose what its agent remembers, while its pods run. It returns the node that the machine
+// was.
 func (w *world) loseFolder(m *machine) cluster.NodeID {
 	w.Helper()
 	former := m.controller.Status().Node
@@ -52,7 +53,8 @@ func TestLostFolder(t *testing.T) {
 	})
 }
 
-// TestLostFolderDeletedNode deletes the node first: when the machine is back, the addresses that its pods use are its own again.
+// TestLostFolderDeletedNode deletes the node first: when the machine is back, the addresses that its pods use are its
+// own again.
 func TestLostFolderDeletedNode(t *testing.T) {
 	each(t, func(t *testing.T, b cluster.Backend) {
 		w := newWorld(t, b)
@@ -115,7 +117,8 @@ func TestRecoveryNamesConflicts(t *testing.T) {
 	})
 }
 
-// TestRecoveryBeforeContact wants a recovery while the store is away: the agent begins it before it claims for a pod that waits.
+// TestRecoveryBeforeContact wants a recovery while the store is away: the agent begins it before it claims for a pod
+// that waits.
 func TestRecoveryBeforeContact(t *testing.T) {
 	s := newStrict(t)
 	w := newWorld(t, s.Backend())

@@ -25,7 +25,8 @@ type membership struct {
 }
 
 // connect makes sure that the store knows this node, that this agent is the node's only one, and that the node's blocks
-// agree with the store. Nothing is claimed before. It does so again when the store was rolled back, or a recovery has begun or ended.
+// agree with the store. Nothing is claimed before. It does so again when the store was rolled back, or a recovery has
+// begun or ended.
 func (m *membership) connect(ctx context.Context) error {
 	if m.session.connected {
 		if m.session.contested != nil {
@@ -60,7 +61,8 @@ func (m *membership) connect(ctx context.Context) error {
 	return nil
 }
 
-// readNode returns the node's record, or nil when the store has none. Its error says why this agent cannot continue as that node.
+// readNode returns the node's record, or nil when the store has none. Its error says why this agent cannot continue as
+// that node.
 func (m *membership) readNode(ctx context.Context) (*cluster.Node, error) {
 	ck := m.checkpoint
 	n, err := m.backend.Nodes.Get(ctx, ck.Node)
@@ -196,7 +198,8 @@ func (m *membership) joinRecovery(ctx context.Context) error {
 	return ErrRecovery
 }
 
-// startAsNewMachine continues as a new incarnation, and leaves the blocks of the old one to the machine whose disk was copied.
+// startAsNewMachine continues as a new incarnation, and leaves the blocks of the old one to the machine whose disk was
+// copied.
 func (m *membership) startAsNewMachine() error {
 	for _, b := range slices.Clone(m.checkpoint.Blocks) {
 		if m.addresses.Remove(b.Pool, b.CIDR) == nil { // nothing of it is in use

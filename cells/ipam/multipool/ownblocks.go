@@ -23,7 +23,8 @@ const (
 	blockReclaiming blockState = "reclaiming"
 )
 
-// notOwned reports whether addresses of the block are in use here although this node does not own it: nothing of it is given out.
+// notOwned reports whether addresses of the block are in use here although this node does not own it: nothing of it is
+// given out.
 func (s blockState) notOwned() bool { return s == blockConflict || s == blockReclaiming }
 
 // ownBlock is a block of the node in the checkpoint.
@@ -88,8 +89,8 @@ func (o *ownBlocks) giveOutAll() {
 	}
 }
 
-// giveOut gives out addresses of the block, unless the Kubernetes Node is gone, or the block's pool does not have it any more: then it is
-// given back when it is empty.
+// giveOut gives out addresses of the block, unless the Kubernetes Node is gone, or the block's pool does not have it
+// any more: then it is given back when it is empty.
 func (o *ownBlocks) giveOut(b ownBlock) {
 	if o.pools.obsolete(b) || o.kubernetes.gone() {
 		o.drain(b)

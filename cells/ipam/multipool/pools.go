@@ -136,7 +136,8 @@ type poolCreator struct {
 	next time.Duration // when to try again
 }
 
-// create creates the pool. After [admin.ErrOverlap] it waits for Config.Interval, as each try lists all pools and blocks.
+// create creates the pool. After [admin.ErrOverlap] it waits for Config.Interval, as each try lists all pools and
+// blocks.
 func (c *poolCreator) create(ctx context.Context) {
 	if c.clock() < c.next {
 		return

@@ -11,14 +11,15 @@ import (
 	"porin.dev/porin/internal/testutil/apiserver"
 )
 
-// TestRandomAPIServer is TestRandom on a real API server. Its etcd is restored under it, with and without --bump-revision.
+// TestRandomAPIServer is TestRandom on a real API server. Its etcd is restored under it, with and without
+// --bump-revision.
 func TestRandomAPIServer(t *testing.T) {
 	s := drawSeed(t)
 	random(t, apiserverBacking(t, s), s)
 }
 
-// apiserverBacking is wiped by deletions at the API server. A backup advances etcd's revision, as other clients would: a restored etcd does not
-// reach the revision that an agent has seen before that agent lists.
+// apiserverBacking is wiped by deletions at the API server. A backup advances etcd's revision, as other clients would:
+// a restored etcd does not reach the revision that an agent has seen before that agent lists.
 func apiserverBacking(t *testing.T, seed uint64) *backing {
 	server := apiserver.StartLocal(t)
 	admin := server.Admin()

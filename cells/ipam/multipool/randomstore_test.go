@@ -170,9 +170,9 @@ func (w *randomWorld) save() {
 	w.store.save()
 }
 
-// setBack does what the documentation says of a restore: every node knows of the recovery before, or no agent reaches the
-// store before it is marked; or it says nothing, when every node can notice. It chooses one
-// of the first ways of these three. Clients of an API server are not cut off, unless cut is true: their watches list again by themselves.
+// setBack does what the documentation says of a restore: every node knows of the recovery before, or no agent reaches
+// the store before it is marked; or it says nothing, when every node can notice. It chooses one of the first ways of
+// these three. Clients of an API server are not cut off, unless cut is true: their watches list again by themselves.
 func (w *randomWorld) setBack(rng *rand.Rand, do func(), ways int, cut bool) {
 	w.changing.Lock()
 	defer w.changing.Unlock()
@@ -291,7 +291,8 @@ func (w *randomWorld) endRecoveryIfWritten() {
 	w.note("the recovery is ended: %v", admin.EndRecovery(w.Context(), w.backend, false))
 }
 
-// restorePool creates the pool if the store has lost it, after nodes have written their blocks: it is the pool of these.
+// restorePool creates the pool if the store has lost it, after nodes have written their blocks: it is the pool of
+// these.
 func (w *randomWorld) restorePool() {
 	if _, err := w.backend.Pools.Get(w.Context(), "default"); !errors.Is(err, cluster.ErrNotFound) {
 		return

@@ -218,8 +218,9 @@ func (w *randomWorld) copyToAnother(n *troubled) {
 	w.removeMachine(c)
 }
 
-// copyWhole starts a copy that has the machine-id, too. Both notice, and give out nothing. Then the copy goes away. When the
-// store has lost the node's record, one of them becomes another node: it is under another Node than in its checkpoint.
+// copyWhole starts a copy that has the machine-id, too. Both notice, and give out nothing. Then the copy goes away.
+// When the store has lost the node's record, one of them becomes another node: it is under another Node than in its
+// checkpoint.
 func (w *randomWorld) copyWhole(n *troubled) {
 	m := n.machine
 	id := m.controller.Status().Node

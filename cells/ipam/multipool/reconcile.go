@@ -11,7 +11,8 @@ import (
 	"porin.dev/porin/cells/cluster"
 )
 
-// reconciler makes this node's blocks agree with the store, and finds the blocks of addresses in use that the node does not have.
+// reconciler makes this node's blocks agree with the store, and finds the blocks of addresses in use that the node does
+// not have.
 type reconciler struct {
 	*common
 	pools   *knownPools
@@ -109,7 +110,8 @@ func (r *reconciler) reconcileBlock(ctx context.Context, b ownBlock) error {
 	return r.createAgain(ctx, b)
 }
 
-// reportLostBlock sets the mark of a recovery because a claim of this node is gone. Blocks in other states may have no claim.
+// reportLostBlock sets the mark of a recovery because a claim of this node is gone. Blocks in other states may have no
+// claim.
 func (r *reconciler) reportLostBlock(ctx context.Context, b ownBlock) error {
 	if b.State != blockOwned || r.history.info.Recovery != nil {
 		return nil

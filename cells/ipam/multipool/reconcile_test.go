@@ -11,8 +11,8 @@ import (
 	"porin.dev/porin/cells/cluster/admin"
 )
 
-// TestAgentRights: where an agent may not delete another node's block it never tries to, also when that node was deleted. An administrator
-// deletes what is left of the node, and the agent claims the block.
+// TestAgentRights: where an agent may not delete another node's block it never tries to, also when that node was
+// deleted. An administrator deletes what is left of the node, and the agent claims the block.
 func TestAgentRights(t *testing.T) {
 	for _, inUse := range []bool{false, true} {
 		each(t, func(t *testing.T, b cluster.Backend) {
@@ -85,8 +85,8 @@ func (d *ownDeletions) Delete(ctx context.Context, cidr netip.Prefix, claim stri
 	return d.Blocks.Delete(ctx, cidr, claim)
 }
 
-// TestConflictWithMissingNode: a block in use belongs to another node whose record is missing. That node may run, so its
-// claim stays until an administrator deletes the node.
+// TestConflictWithMissingNode: a block in use belongs to another node whose record is missing. That node may run, so
+// its claim stays until an administrator deletes the node.
 func TestConflictWithMissingNode(t *testing.T) {
 	each(t, func(t *testing.T, b cluster.Backend) {
 		w := newWorld(t, b)

@@ -26,7 +26,8 @@ func newStrict(t *testing.T) *clustertest.Strict {
 
 func strict(t *testing.T) cluster.Backend { return newStrict(t).Backend() }
 
-// eachRestorable runs the test on stores that can be set back. A real API server is among them with FULL=1 and its binary.
+// eachRestorable runs the test on stores that can be set back. A real API server is among them with FULL=1 and its
+// binary.
 func eachRestorable(t *testing.T, test func(t *testing.T, s *backing)) {
 	t.Run("strict", func(t *testing.T) { test(t, strictBacking(t, 1)) })
 	t.Run("kubernetes", func(t *testing.T) { test(t, kubernetesBacking(t)) })
@@ -225,8 +226,8 @@ func TestWipe(t *testing.T) {
 	})
 }
 
-// TestRestoreClaimBesideReleased restores a claim of one, which now has another claim of that block to delete, while two
-// uses the block. One deletes the restored claim, too: else two could never write its own.
+// TestRestoreClaimBesideReleased restores a claim of one, which now has another claim of that block to delete, while
+// two uses the block. One deletes the restored claim, too: else two could never write its own.
 func TestRestoreClaimBesideReleased(t *testing.T) {
 	eachRestorable(t, func(t *testing.T, s *backing) {
 		w := newWorld(t, s.Backend)
@@ -283,8 +284,8 @@ func TestRestoreReleasedClaim(t *testing.T) {
 	})
 }
 
-// TestRestoreBumpedRevisions restores a store so that versions go on above all earlier ones, before a claim of a node, and before a start of its
-// agent: the node notices.
+// TestRestoreBumpedRevisions restores a store so that versions go on above all earlier ones, before a claim of a node,
+// and before a start of its agent: the node notices.
 func TestRestoreBumpedRevisions(t *testing.T) {
 	for name, after := range map[string]func(w *world, m *machine){
 		"claim": func(w *world, m *machine) {

@@ -96,7 +96,8 @@ func TestReservationAfterBoot(t *testing.T) {
 	}
 }
 
-// TestReservationInLostBlock has an administrator delete the node while its machine is off, and another node claim the block.
+// TestReservationInLostBlock has an administrator delete the node while its machine is off, and another node claim the
+// block.
 func TestReservationInLostBlock(t *testing.T) {
 	r := newReserver(t)
 	node := r.reserve(fixed)

@@ -53,7 +53,8 @@ func (r *rounds) run(ctx context.Context) error {
 	return ctx.Err()
 }
 
-// open locks the node's folder, reads it, and gives out addresses of the blocks that it has, before the store was asked.
+// open locks the node's folder, reads it, and gives out addresses of the blocks that it has, before the store was
+// asked.
 func (r *rounds) open() error {
 	unlock, err := lockFolder(r.cfg.Dir)
 	if err == nil {
@@ -150,8 +151,9 @@ func (r *rounds) listen(ctx context.Context) {
 	}
 }
 
-// follow sends the changes of a watch as events. A watch begins with a snapshot, which may be older than what connect has
-// read: changes up to that one are first. A later snapshot means that the watch broke, and that the store may be another one.
+// follow sends the changes of a watch as events. A watch begins with a snapshot, which may be older than what connect
+// has read: changes up to that one are first. A later snapshot means that the watch broke, and that the store may be
+// another one.
 func follow[T any](
 	ctx context.Context, watches *sync.WaitGroup, watch func(context.Context) (<-chan cluster.Change[T], error), events chan<- event,
 	apply func(change cluster.Change[T], first bool) bool,

@@ -22,8 +22,8 @@ func (w *world) put(p cluster.Pool) cluster.Pool {
 	return p
 }
 
-// TestRestartSavedPools changes pools while a node has blocks of them, and restarts its agent without the store: nothing is
-// given out that the changes forbid.
+// TestRestartSavedPools changes pools while a node has blocks of them, and restarts its agent without the store:
+// nothing is given out that the changes forbid.
 func TestRestartSavedPools(t *testing.T) {
 	w := newWorld(t, strict(t))
 	w.cfg.PreAllocate = 0

@@ -12,7 +12,8 @@ import (
 	"porin.dev/porin/internal/fault"
 )
 
-// session is this agent's session in the store. When two agents have one key they contest it, and neither gives out addresses.
+// session is this agent's session in the store. When two agents have one key they contest it, and neither gives out
+// addresses.
 type session struct {
 	*common
 	history *storeHistory
@@ -95,8 +96,8 @@ func (s *session) replace(ctx context.Context, now cluster.Session) error {
 	return nil
 }
 
-// awaitContest waits Config.ContestTime: within that time an agent on another machine with a copy of this disk sees that
-// its session was replaced, unless it is cut off from the store.
+// awaitContest waits Config.ContestTime: within that time an agent on another machine with a copy of this disk sees
+// that its session was replaced, unless it is cut off from the store.
 func (s *session) awaitContest(ctx context.Context, written cluster.Session) (now cluster.Session, err error) {
 	for end := time.Now().Add(s.cfg.ContestTime); ; {
 		select {

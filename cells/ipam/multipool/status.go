@@ -140,7 +140,8 @@ func (c *Controller) Condition() supervisor.Condition {
 }
 
 // Resources implements [capacity.Source], for porin status; the CNI verb STATUS does not fail for what it says. The
-// allocator counts the addresses of the node's blocks. The node claims more when they are used up, unless it knows that it cannot.
+// allocator counts the addresses of the node's blocks. The node claims more when they are used up, unless it knows that
+// it cannot.
 func (c *Controller) Resources() []capacity.Resource {
 	status := c.Status()
 	list := []capacity.Resource{{Name: "node-key", Err: status.Contested, Finding: findingNodeContested}}
@@ -166,7 +167,8 @@ func (c *Controller) Resources() []capacity.Resource {
 	return list
 }
 
-// noBlockReason says why the node gets no block of the pool, as far as it knows; nil when it does, or has not tried of late.
+// noBlockReason says why the node gets no block of the pool, as far as it knows; nil when it does, or has not tried of
+// late.
 func (s Status) noBlockReason(at poolFamily) error {
 	if s.blocked != nil {
 		return s.blocked

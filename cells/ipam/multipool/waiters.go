@@ -74,7 +74,8 @@ func (w *waiters) remove(one *waiter) {
 	w.list = slices.DeleteFunc(w.list, func(other *waiter) bool { return other == one })
 }
 
-// answer ends waits. When another node changed a record first, that is no conflict for the waiter: the next round may succeed.
+// answer ends waits. When another node changed a record first, that is no conflict for the waiter: the next round may
+// succeed.
 func (w *waiters) answer(err error, waiting ...*waiter) {
 	if errors.Is(err, cluster.ErrConflict) || errors.Is(err, cluster.ErrExists) {
 		err = fault.Wrap(fault.Unavailable, err)

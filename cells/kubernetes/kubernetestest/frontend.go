@@ -22,7 +22,8 @@ type Frontend struct {
 	running chan struct{} // closed while connections carry data
 }
 
-// ServeIn answers requests at an address in the namespace that in enters, until the test ends. "127.0.0.1:0" chooses a port.
+// ServeIn answers requests at an address in the namespace that in enters, until the test ends. "127.0.0.1:0" chooses a
+// port.
 func (s *Server) ServeIn(t testing.TB, in func(func() error) error, addr string) *Frontend {
 	t.Helper()
 	f := &Frontend{server: s, in: in, addr: addr, running: make(chan struct{})}

@@ -303,7 +303,8 @@ type event struct {
 	object *object
 }
 
-// eventOf is what a change is for a watch: an object that leaves the selector is deleted for it. A deleted object has the version of its deletion.
+// eventOf is what a change is for a watch: an object that leaves the selector is deleted for it. A deleted object has
+// the version of its deletion.
 func eventOf(c change, t target, matches func(*object) bool) (event, bool) {
 	of := func(o *object) bool {
 		return o != nil && o.resource.Resource == t.Resource.Resource && (t.namespace == "" || o.meta.Namespace == t.namespace) && matches(o)

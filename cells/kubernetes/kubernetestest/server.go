@@ -83,7 +83,8 @@ type Fault struct {
 	Wait <-chan struct{}
 }
 
-// New returns a server without objects. The scheme has the Go types of resources that clients ask for in protobuf; others are JSON.
+// New returns a server without objects. The scheme has the Go types of resources that clients ask for in protobuf;
+// others are JSON.
 func New(scheme *runtime.Scheme, resources ...Resource) *Server {
 	s := &Server{scheme: scheme, codecs: serializer.NewCodecFactory(scheme), resources: resources, version: 1, objects: map[string]map[types.NamespacedName]*object{}}
 	s.changed = sync.NewCond(&s.mu)
@@ -156,8 +157,8 @@ func (s *Server) Backup() Backup {
 	return Backup{s.version, clone(s.objects)}
 }
 
-// Restore sets the server back, and ends all watches. With bump, versions continue above all earlier versions, which are
-// compacted: etcdutl snapshot restore --bump-revision --mark-compacted.
+// Restore sets the server back, and ends all watches. With bump, versions continue above all earlier versions, which
+// are compacted: etcdutl snapshot restore --bump-revision --mark-compacted.
 func (s *Server) Restore(b Backup, bump uint64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -186,8 +186,8 @@ func (s *Server) Put(value any) {
 	}
 }
 
-// TryPut creates or replaces an object of the scheme, or a map of fields with apiVersion and kind, whatever version it has. It
-// returns why the server refuses the object, and panics when the server has no such resource.
+// TryPut creates or replaces an object of the scheme, or a map of fields with apiVersion and kind, whatever version it
+// has. It returns why the server refuses the object, and panics when the server has no such resource.
 func (s *Server) TryPut(value any) error {
 	fields, ok := value.(map[string]any)
 	if !ok {

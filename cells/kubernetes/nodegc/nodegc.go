@@ -59,9 +59,9 @@ const (
 	pageSize    = 500
 )
 
-// Run makes two rounds with Wait between them. It deletes the records that both find to be of no Node, if they have not changed
-// meanwhile. Before each deletion it makes another round, because a deletion can take as long as the quarantine of a pool. It returns
-// what it has done also with an error.
+// Run makes two rounds with Wait between them. It deletes the records that both find to be of no Node, if they have not
+// changed meanwhile. Before each deletion it makes another round, because a deletion can take as long as the quarantine
+// of a pool. It returns what it has done also with an error.
 func (c *Collector) Run(ctx context.Context) (results []Result, err error) {
 	first, err := c.round(ctx)
 	if err != nil {

@@ -186,7 +186,8 @@ func TestRunPages(t *testing.T) {
 	w.run(nil, "node1099/"+keyA)
 }
 
-// TestRunChangeBetweenRounds: a node whose agent has written since the first round, and one whose Node has come, keep their records.
+// TestRunChangeBetweenRounds: a node whose agent has written since the first round, and one whose Node has come, keep
+// their records.
 func TestRunChangeBetweenRounds(t *testing.T) {
 	w := newWorld(t)
 	alive := w.records("alive", keyA, "u1", "10.0.1.0/26")
@@ -214,8 +215,8 @@ func TestRunChangeBetweenRounds(t *testing.T) {
 	w.run([]string{"alive/" + keyA + " kept"}, "alive/"+keyA, "late/"+keyA)
 }
 
-// TestRunConflict: a node whose addresses another node uses is not deleted, as when the folder of an agent was lost on a machine that runs.
-// The others are.
+// TestRunConflict: a node whose addresses another node uses is not deleted, as when the folder of an agent was lost on
+// a machine that runs. The others are.
 func TestRunConflict(t *testing.T) {
 	w := newWorld(t)
 	used := w.records("one", keyA, "u1", "10.0.1.0/26")

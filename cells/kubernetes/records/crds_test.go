@@ -25,7 +25,8 @@ type schema struct {
 	AdditionalProperties *schema
 }
 
-// TestCRDs: the API server drops fields that a CRD does not have. Each field of a record is there with its type, and no other.
+// TestCRDs: the API server drops fields that a CRD does not have. Each field of a record is there with its type, and no
+// other.
 func TestCRDs(t *testing.T) {
 	text, err := os.ReadFile(crdsFile)
 	if err != nil {

@@ -27,7 +27,8 @@ func recently(t *testing.T, server *kubernetestest.Server, b cluster.Backend, ok
 	return requests
 }
 
-// TestInfoRecent: two watchers are one watch of the API server. While it is open Recent makes no request, and bookmarks move its position.
+// TestInfoRecent: two watchers are one watch of the API server. While it is open Recent makes no request, and bookmarks
+// move its position.
 func TestInfoRecent(t *testing.T) {
 	server, b := recordstest.Start(t)
 	if _, _, err := b.Info.Get(t.Context()); !errors.Is(err, cluster.ErrNotFound) {

@@ -163,7 +163,8 @@ func (k kind[T]) source(fields string) watch.Raw[record[T]] {
 	return watch.Raw[record[T]]{Client: k.client, Resource: k.resource(), Fields: fields, Slim: k.read}
 }
 
-// all lists the records that the selector of fields matches. It tells a record that cannot be read as an error, and goes on.
+// all lists the records that the selector of fields matches. It tells a record that cannot be read as an error, and
+// goes on.
 func (k kind[T]) all(ctx context.Context, fields string) iter.Seq2[T, error] {
 	return func(yield func(T, error) bool) {
 		again := false // the last page has expired

@@ -15,7 +15,8 @@ import (
 	"porin.dev/porin/cells/cluster"
 )
 
-// New returns the backend. The client is one of the group of [Version], and speaks JSON; store says which cluster the API server is of.
+// New returns the backend. The client is one of the group of [Version], and speaks JSON; store says which cluster the
+// API server is of.
 func New(client rest.Interface, store func(context.Context) (string, error), log *slog.Logger) cluster.Backend {
 	return cluster.Backend{
 		Nodes:        nodes{kind[cluster.Node]{cluster.NodeKind, client, log, "PorinNode"}},

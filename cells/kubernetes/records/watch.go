@@ -7,8 +7,8 @@ import (
 	"porin.dev/porin/cells/kubernetes/watch"
 )
 
-// follow tells the records that the selector of fields matches, as [cluster.Change] says, until ctx ends. It leaves out records that cannot be
-// read. A list is told in one piece, unless the caller wants pages.
+// follow tells the records that the selector of fields matches, as [cluster.Change] says, until ctx ends. It leaves out
+// records that cannot be read. A list is told in one piece, unless the caller wants pages.
 func (k kind[T]) follow(ctx context.Context, fields string, byPage bool) (<-chan cluster.Change[T], error) {
 	t := teller[T]{ctx, make(chan cluster.Change[T])}
 	var handler watch.Handler[record[T]] = t

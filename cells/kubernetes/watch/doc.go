@@ -3,12 +3,12 @@
 //	API server -- pages of a list -->  [Source] -- slim objects --> [Loop] --> [Handler]
 //	           -- events, bookmarks -->
 //
-// A [Loop] lists the kind, page by page, and then watches it. When the watch ends, the loop goes on from the last version it has seen.
-// Before that it reads the kind's present version, and lists again if that is lower. The reason is an API server whose etcd was restored from
-// a backup: it accepts a watch from a version of the future with 200, and sends nothing until it is there
-// (https://github.com/kubernetes/kubernetes/issues/107457).
+// A [Loop] lists the kind, page by page, and then watches it. When the watch ends, the loop goes on from the last
+// version it has seen. Before that it reads the kind's present version, and lists again if that is lower. The reason is
+// an API server whose etcd was restored from a backup: it accepts a watch from a version of the future with 200, and
+// sends nothing until it is there (https://github.com/kubernetes/kubernetes/issues/107457).
 //
-// Guarantees for a [Handler]: its methods are called from one goroutine, in the server's order. [Handler.Replace] has the whole kind
-// at one version; an object that was deleted while no watch ran is missing there. A loop that cannot reach the server calls nothing:
-// the handler keeps its objects.
+// Guarantees for a [Handler]: its methods are called from one goroutine, in the server's order. [Handler.Replace] has
+// the whole kind at one version; an object that was deleted while no watch ran is missing there. A loop that cannot
+// reach the server calls nothing: the handler keeps its objects.
 package watch

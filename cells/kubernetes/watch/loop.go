@@ -23,13 +23,15 @@ const (
 	maxPause   = 30 * time.Second
 	// maxDelay is the longest pause that the server may ask for.
 	maxDelay = 10 * time.Minute
-	// minRelist is the least time until a whole list is read again, which finds what a watch has missed; the most is twice as long.
+	// minRelist is the least time until a whole list is read again, which finds what a watch has missed; the most is twice
+	// as long.
 	minRelist = 6 * time.Hour
 	// silence is how long a watch may send nothing. The API server sends a bookmark about once a minute.
 	silence = 10 * time.Minute
 	// callTimeout bounds the read of one page.
 	callTimeout = time.Minute
-	// absence is how long the server has to say that it does not have a kind. After its start it has kinds of CRDs some seconds later.
+	// absence is how long the server has to say that it does not have a kind. After its start it has kinds of CRDs some
+	// seconds later.
 	absence = 30 * time.Second
 )
 
@@ -122,7 +124,8 @@ func New[T any](kind string, source Source[T], handler Handler[T], log *slog.Log
 // Synced is closed when a whole list has been given to the handler.
 func (l *Loop[T]) Synced() <-chan struct{} { return l.synced }
 
-// Absent is closed when the server has said for a while that it does not have the kind, as when a CRD has another version.
+// Absent is closed when the server has said for a while that it does not have the kind, as when a CRD has another
+// version.
 func (l *Loop[T]) Absent() <-chan struct{} { return l.absent }
 
 // Hurry ends a pause of the loop, unless the server has asked for it. It does not block.
@@ -190,7 +193,8 @@ func (l *Loop[T]) noteAbsence(err error) {
 	}
 }
 
-// follow lists the kind, if no version is known, and watches it until the watch ends. It returns the last version that it has seen.
+// follow lists the kind, if no version is known, and watches it until the watch ends. It returns the last version that
+// it has seen.
 func (l *Loop[T]) follow(ctx context.Context, version string) (last string, err error) {
 	if version == "" {
 		version, err = l.list(ctx)
@@ -203,8 +207,8 @@ func (l *Loop[T]) follow(ctx context.Context, version string) (last string, err 
 	return l.watch(ctx, version)
 }
 
-// list gives the handler the whole kind. A list whose pages end in the middle, as when the server has compacted their version,
-// begins again.
+// list gives the handler the whole kind. A list whose pages end in the middle, as when the server has compacted their
+// version, begins again.
 func (l *Loop[T]) list(ctx context.Context) (version string, err error) {
 	pages, byPage := l.handler.(PageHandler[T])
 	objects, known := map[Key]Object[T]{}, map[Key]struct{}{}
@@ -241,9 +245,9 @@ func (l *Loop[T]) list(ctx context.Context) (version string, err error) {
 	return version, nil
 }
 
-// compare reads the object that changed last, and with it the kind's present version. It fails with errSetBack if the version is lower
-// than the last one, and with errRelist if the object is not as it was: it has changed since, or etcd was restored and has later versions
-// by now.
+// compare reads the object that changed last, and with it the kind's present version. It fails with errSetBack if the
+// version is lower than the last one, and with errRelist if the object is not as it was: it has changed since, or etcd
+// was restored and has later versions by now.
 func (l *Loop[T]) compare(ctx context.Context, version string) error {
 	page, err := l.page(ctx, metav1.ListOptions{Limit: 1, FieldSelector: l.latest.selector()})
 	if err != nil {
@@ -329,8 +333,9 @@ func (l *Loop[T]) touch() {
 	l.state.Since, l.state.Err = time.Now(), nil
 }
 
-// restart counts why the loop begins again, and waits: as long as the server asks for, up to maxDelay, or at random up to twice the pause, so that the
-// agents of a cluster come back spread over a minute. An absent kind is not logged again. After an end that is no failure it does not wait the first time.
+// restart counts why the loop begins again, and waits: as long as the server asks for, up to maxDelay, or at random up
+// to twice the pause, so that the agents of a cluster come back spread over a minute. An absent kind is not logged
+// again. After an end that is no failure it does not wait the first time.
 func (l *Loop[T]) restart(ctx context.Context, reason Reason, err error, pause time.Duration, absent bool) {
 	l.mu.Lock()
 	l.state.Restarts[reason]++
@@ -382,7 +387,8 @@ func reasonOf(err error) Reason {
 	return Failed
 }
 
-// lower reports whether version a is before b. Versions are numbers that can be compared within a kind. Any other text counts as lower.
+// lower reports whether version a is before b. Versions are numbers that can be compared within a kind. Any other text
+// counts as lower.
 func lower(a, b string) bool {
 	x, errX := strconv.ParseUint(a, 10, 64)
 	y, errY := strconv.ParseUint(b, 10, 64)

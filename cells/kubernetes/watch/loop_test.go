@@ -189,7 +189,8 @@ func count[T any](t *testing.T, l *watch.Loop[T], reason watch.Reason, want int)
 	})
 }
 
-// TestFollowEnded: after the end of a watch the loop goes on from the last version. It compares versions, and does not list again.
+// TestFollowEnded: after the end of a watch the loop goes on from the last version. It compares versions, and does not
+// list again.
 func TestFollowEnded(t *testing.T) {
 	r := newRig(t)
 	r.Put(pod("a", "n1", "web"))
@@ -206,7 +207,8 @@ func TestFollowEnded(t *testing.T) {
 	}
 }
 
-// TestFollowGone: the version was compacted while no watch ran. An object that was deleted meanwhile is gone afterwards.
+// TestFollowGone: the version was compacted while no watch ran. An object that was deleted meanwhile is gone
+// afterwards.
 func TestFollowGone(t *testing.T) {
 	r := newRig(t)
 	r.Put(pod("a", "n1", "web"))
@@ -257,8 +259,8 @@ func TestFollowRestore(t *testing.T) {
 	}
 }
 
-// TestFollowRestoreOvertaken sets the API server back while the agent does not follow it. By the time the agent is back, the server has
-// later versions than the last version that the agent has seen, and takes a watch from there.
+// TestFollowRestoreOvertaken sets the API server back while the agent does not follow it. By the time the agent is
+// back, the server has later versions than the last version that the agent has seen, and takes a watch from there.
 func TestFollowRestoreOvertaken(t *testing.T) {
 	for name, lost := range map[string]func(*rig){
 		"created": func(r *rig) { r.Put(pod("b", "n1", "db")) },

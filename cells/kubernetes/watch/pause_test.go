@@ -105,7 +105,8 @@ func TestPauseOfYears(t *testing.T) {
 	})
 }
 
-// TestRestoreOfEmptyKind: etcd was restored, and has an object of a kind that had none, with a version from before the list.
+// TestRestoreOfEmptyKind: etcd was restored, and has an object of a kind that had none, with a version from before the
+// list.
 func TestRestoreOfEmptyKind(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		restored := false
@@ -168,7 +169,8 @@ func TestPauseSetBack(t *testing.T) {
 	})
 }
 
-// TestSilentServer: a watch without events and bookmarks is opened again after ten minutes, and whole lists come every 6 to 12 hours.
+// TestSilentServer: a watch without events and bookmarks is opened again after ten minutes, and whole lists come every
+// 6 to 12 hours.
 func TestSilentServer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &script{list: emptyPage, next: silentStream}

@@ -18,7 +18,8 @@ type Raw[T any] struct {
 	Resource string
 	// Namespace, Fields and Labels are selectors; empty ones are all objects.
 	Namespace, Fields, Labels string
-	// Slim takes the needed part of an object. It reports unreadable objects itself: one object must not end the watch of all.
+	// Slim takes the needed part of an object. It reports unreadable objects itself: one object must not end the watch of
+	// all.
 	Slim func(metadata metav1.ObjectMeta, object []byte) T
 }
 

@@ -33,7 +33,8 @@ type Event[T any] struct {
 	Object Object[T]          // of a Bookmark only the version
 }
 
-// Stream is a watch that is open. Next blocks until there is an event, and returns io.EOF after the last one. Close ends Next.
+// Stream is a watch that is open. Next blocks until there is an event, and returns io.EOF after the last one. Close
+// ends Next.
 type Stream[T any] interface {
 	Next() (Event[T], error)
 	Close()
@@ -57,8 +58,8 @@ type Handler[T any] interface {
 	Delete(object Object[T])
 }
 
-// PageHandler is a [Handler] that gets a list page by page in the place of Replace, so the whole list is never in memory. A page with
-// first restarts the list, even if the previous page announced more.
+// PageHandler is a [Handler] that gets a list page by page in the place of Replace, so the whole list is never in
+// memory. A page with first restarts the list, even if the previous page announced more.
 type PageHandler[T any] interface {
 	Page(objects []Object[T], first, more bool)
 }

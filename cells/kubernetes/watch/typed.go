@@ -25,8 +25,9 @@ type Typed[T any] struct {
 
 var _ Source[struct{}] = Typed[struct{}]{}
 
-// Objects reads objects of the Go type O. The selector is one of fields; "" is every object. The list is an empty one of the kind. slim takes the
-// needed part of an object. It must not keep the object: strings of one page share its memory.
+// Objects reads objects of the Go type O. The selector is one of fields; "" is every object. The list is an empty one
+// of the kind. slim takes the needed part of an object. It must not keep the object: strings of one page share its
+// memory.
 func Objects[O runtime.Object, T any](client rest.Interface, resource, selector string, list runtime.Object, slim func(O) T) Typed[T] {
 	return Typed[T]{client: client, resource: resource, selector: selector, list: list, slim: func(object runtime.Object) (none T, err error) {
 		o, ok := object.(O)

@@ -163,7 +163,8 @@ func (s *refusing) Translate(protocol uint8, _ conntrack.Tuple, _ bool) (conntra
 	return conntrack.Connection{}, false, s.err
 }
 
-// TestUntranslatableWarning: a protocol that conntrack cannot be asked about is no reason to say that nothing is translated.
+// TestUntranslatableWarning: a protocol that conntrack cannot be asked about is no reason to say that nothing is
+// translated.
 func TestUntranslatableWarning(t *testing.T) {
 	w := newWorld(t, 4)
 	var text bytes.Buffer

@@ -10,7 +10,8 @@ import (
 	"porin.dev/porin/internal/boottime"
 )
 
-// TestAddressReused deletes a pod and gives its address and number to another one: the first one's flows are read after that.
+// TestAddressReused deletes a pod and gives its address and number to another one: the first one's flows are read after
+// that.
 func TestAddressReused(t *testing.T) {
 	w := newWorld(t, 10)
 	w.pod(1, "web")
@@ -35,7 +36,8 @@ func TestAddressReused(t *testing.T) {
 	}
 }
 
-// TestEventsOfPreviousAgent reads what a pod has done that was deleted while no agent ran, when another one has its number and address already.
+// TestEventsOfPreviousAgent reads what a pod has done that was deleted while no agent ran, when another one has its
+// number and address already.
 func TestEventsOfPreviousAgent(t *testing.T) {
 	w := newWorld(t, 10)
 	web := w.pod(1, "web")

@@ -19,7 +19,8 @@ import (
 //	                           |-----> with their pods (directory)
 //	                           '-----> with kinds and classes, and the verdict (Policies) -> decisions -> record
 
-// trackedTime is how long the kernel surely knows a connection that was opened: then an unanswered one may be forgotten.
+// trackedTime is how long the kernel surely knows a connection that was opened: then an unanswered one may be
+// forgotten.
 const trackedTime = 10 * time.Second
 
 // recordOf says what an event means; false when it is not to be told.
@@ -99,7 +100,8 @@ func (c *Collector) recordOfRequest(p packet) (record, bool) {
 	if v.Egress.Allowed {
 		return p.record(conn, d, became), true
 	}
-	// Packets that the node's table of nftables drops are reported nowhere else, and conntrack does not know them. All others reach the program on the uplink.
+	// Packets that the node's table of nftables drops are reported nowhere else, and conntrack does not know them. All
+	// others reach the program on the uplink.
 	toHost := conn.to.kind == model.Host
 	if (found || err != nil) && !toHost {
 		return record{}, false
@@ -210,7 +212,8 @@ func (c *Collector) translate(protocol uint8, packet conntrack.Tuple, answers bo
 	return t, found, err
 }
 
-// evaluate asks the policies. It returns the connection with the kinds and classes of its ends, and the names of a server outside of the cluster.
+// evaluate asks the policies. It returns the connection with the kinds and classes of its ends, and the names of a
+// server outside of the cluster.
 func (c *Collector) evaluate(conn connection, protocol uint8) (connection, engine.Verdict) {
 	var v engine.Verdict
 	from, to := conn.from.Addr(), conn.to.Addr()
@@ -250,8 +253,8 @@ func (e end) isStill(now engine.End) bool {
 	return now.Endpoint == e.pod.Attachment
 }
 
-// decisionsOf returns what the policies decide, if they speak of these endpoints, and what becomes of the packet unless it is denied. Of what passes only as policies
-// are in audit, it returns what they would decide.
+// decisionsOf returns what the policies decide, if they speak of these endpoints, and what becomes of the packet unless
+// it is denied. Of what passes only as policies are in audit, it returns what they would decide.
 func decisionsOf(conn connection, v engine.Verdict) (d decisions, became verdict) {
 	if !conn.from.isStill(v.From) || !conn.to.isStill(v.To) {
 		return decisions{}, allowed

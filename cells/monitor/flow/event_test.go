@@ -143,7 +143,8 @@ func TestVerdicts(t *testing.T) {
 	}
 }
 
-// TestRemotePods has pods of other nodes at one end: their names and labels are shown, and what the policies decide about this node's pod.
+// TestRemotePods has pods of other nodes at one end: their names and labels are shown, and what the policies decide
+// about this node's pod.
 func TestRemotePods(t *testing.T) {
 	const audited = `{name: test, namespace: default, annotations: {porin.dev/audit: "true"}}`
 	toWeb, fromWeb := tuple("10.0.1.2", clientPort, "10.0.0.1", httpPort), tuple("10.0.0.1", clientPort, "10.0.1.2", httpPort)

@@ -26,7 +26,8 @@ type recentFlow struct {
 	last           int64 // Unix, ns
 }
 
-// recentFlows are those from one address to a port of another, both as they are without translation. It forgets what it has not seen for the longest time.
+// recentFlows are those from one address to a port of another, both as they are without translation. It forgets what it
+// has not seen for the longest time.
 type recentFlows struct {
 	size int
 
@@ -76,7 +77,8 @@ func (l *recentFlows) seeLocked(r *record) {
 	seen.last = r.time
 }
 
-// list returns the latest first, of ends that still have their addresses. ownerOf is the attachment that has an address now, or "".
+// list returns the latest first, of ends that still have their addresses. ownerOf is the attachment that has an address
+// now, or "".
 func (l *recentFlows) list(ownerOf func(netip.Addr) string) (flows []policy.Flow, since time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -39,7 +39,8 @@ func TestRecent(t *testing.T) {
 	}
 }
 
-// TestRecentOfPods: addresses change their owners. Flows of a deleted pod are not reported as its successor's, nor as a flow from outside.
+// TestRecentOfPods: addresses change their owners. Flows of a deleted pod are not reported as its successor's, nor as a
+// flow from outside.
 func TestRecentOfPods(t *testing.T) {
 	w := newWorld(t, 1)
 	w.pod(1, "web")

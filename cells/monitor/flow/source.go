@@ -12,8 +12,9 @@ import (
 
 // Source is where events of the datapath come from.
 type Source interface {
-	// Read calls each with what there is since the last call, oldest first, until each returns false. It does not wait. The event is only good during the call. lost counts the
-	// events that the datapath could not tell, since the source was opened.
+	// Read calls each with what there is since the last call, oldest first, until each returns false. It does not wait.
+	// The event is only good during the call. lost counts the events that the datapath could not tell, since the source
+	// was opened.
 	Read(each func(*abi.FlowEvent) bool) (lost uint64, err error)
 }
 
@@ -37,7 +38,7 @@ type Names interface {
 
 // Translations are the connections that the node's stack has seen.
 type Translations interface {
-	// Translate finds the connection that a packet belongs to, in either direction; false when there is none. answers says that the packet is an answer, which matters for
-	// an echo alone. An error means that it is unknown.
+	// Translate finds the connection that a packet belongs to, in either direction; false when there is none. answers says
+	// that the packet is an answer, which matters for an echo alone. An error means that it is unknown.
 	Translate(protocol uint8, packet conntrack.Tuple, answers bool) (c conntrack.Connection, found bool, err error)
 }

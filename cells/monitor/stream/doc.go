@@ -1,4 +1,5 @@
-// Package stream keeps the last records of something in memory, and streams them to clients of the API as lines of JSON.
+// Package stream keeps the last records of something in memory, and streams them to clients of the API as lines of
+// JSON.
 //
 //	[Ring.Add] --> ring of the last records --> [Ring.Serve], any number of clients
 //

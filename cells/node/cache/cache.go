@@ -61,8 +61,8 @@ func New(dir string, log *slog.Logger) *Cache {
 // Task writes what was noted.
 func (c *Cache) Task() *task.Task { return c.task }
 
-// SetOrigin sets the origin of the recorded data. Data of another origin are removed from the file, unless they were recorded since the start: then a
-// watch that goes on has told of them.
+// SetOrigin sets the origin of the recorded data. Data of another origin are removed from the file, unless they were
+// recorded since the start: then a watch that goes on has told of them.
 func (c *Cache) SetOrigin(o Origin) {
 	if c == nil {
 		return
@@ -89,7 +89,8 @@ func (c *Cache) RecordEndpoints(change cluster.Change[cluster.EndpointGroup]) {
 	}
 }
 
-// RecordNamespaces records the labels of all namespaces, where groups do not have them. The caller does not change them any more.
+// RecordNamespaces records the labels of all namespaces, where groups do not have them. The caller does not change them
+// any more.
 func (c *Cache) RecordNamespaces(labels map[string]map[string]string) {
 	if c != nil {
 		c.record(func(p *pending) error {
@@ -109,7 +110,8 @@ func (c *Cache) record(add func(*pending) error) {
 	c.task.Trigger()
 }
 
-// Networks returns the records that there were when the store has told of something last. It is zero when there are none.
+// Networks returns the records that there were when the store has told of something last. It is zero when there are
+// none.
 func (c *Cache) Networks() (all []cluster.NodeNetwork, of Origin, asOf time.Time) {
 	h := c.read(func(tx *bbolt.Tx) (err error) {
 		all, err = readAll(tx.Bucket(networksBucket), cluster.NodeNetwork.Validate)

@@ -111,8 +111,8 @@ func TestCache(t *testing.T) {
 	}
 }
 
-// TestCacheOriginChanges: received records stay when the store's records get another origin while the agent runs, as when the first node of a
-// cluster without pools is deleted, or in a recovery: they are not sent again.
+// TestCacheOriginChanges: received records stay when the store's records get another origin while the agent runs, as
+// when the first node of a cluster without pools is deleted, or in a recovery: they are not sent again.
 func TestCacheOriginChanges(t *testing.T) {
 	dir := t.TempDir()
 	write(t, dir, Origin{Store: "former"}, []cluster.NodeNetwork{network("former")}, nil)
@@ -136,7 +136,8 @@ func TestCacheOriginChanges(t *testing.T) {
 	}
 }
 
-// TestCachePages is told of a list page by page, and writes in between. A new file is of no use before the list is complete.
+// TestCachePages is told of a list page by page, and writes in between. A new file is of no use before the list is
+// complete.
 func TestCachePages(t *testing.T) {
 	page := func(continues, more bool, all ...cluster.EndpointGroup) cluster.Change[cluster.EndpointGroup] {
 		return cluster.Change[cluster.EndpointGroup]{Kind: cluster.Snapshot, All: all, Continues: continues, More: more}

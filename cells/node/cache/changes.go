@@ -11,7 +11,8 @@ import (
 	"porin.dev/porin/cells/cluster"
 )
 
-// changes are what each record is to be, encoded, and nil for gone: as JSON they take a fraction of what they take as values.
+// changes are what each record is to be, encoded, and nil for gone: as JSON they take a fraction of what they take as
+// values.
 type changes[T any] struct {
 	items map[string][]byte
 	all   map[string]bool // if not nil: the names of all records that there are
@@ -101,7 +102,8 @@ func (c *changes[T]) add(later changes[T]) {
 // perTransaction bounds what one transaction holds in memory.
 const perTransaction = 500
 
-// write makes the records of a bucket what they are to be. Each is written at once, all of them are not: any may be out of date anyway.
+// write makes the records of a bucket what they are to be. Each is written at once, all of them are not: any may be out
+// of date anyway.
 func (c *changes[T]) write(db *bbolt.DB, bucket []byte) error {
 	names := slices.Sorted(maps.Keys(c.items))
 	if c.all != nil {

@@ -26,7 +26,8 @@ type params struct {
 	Log        *slog.Logger
 }
 
-// Module is the cell. It needs a [cluster.Backend] and a [node.Node], [Namespaces] and a [cache.Cache], which may be nil, and provides the [policy.RemoteSource].
+// Module is the cell. It needs a [cluster.Backend] and a [node.Node], [Namespaces] and a [cache.Cache], which may be
+// nil, and provides the [policy.RemoteSource].
 func Module() fx.Option {
 	return cell.Module("endpoints",
 		fx.Provide(

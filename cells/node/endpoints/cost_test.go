@@ -159,7 +159,8 @@ func (n *costNode) change() {
 	n.pods = append(n.pods[:i:i], n.pods[i+1:]...)
 }
 
-// run has pods come and go for a while. As the publisher does, the node writes at once after a pause, and else when the interval is over.
+// run has pods come and go for a while. As the publisher does, the node writes at once after a pause, and else when the
+// interval is over.
 func (n *costNode) run(t *testing.T, duration time.Duration) {
 	t.Helper()
 	mean := time.Duration(float64(time.Second) * float64(n.burst) * costNodes / costChanges)

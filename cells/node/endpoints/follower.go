@@ -18,7 +18,8 @@ import (
 
 // Namespaces are the cluster's namespaces, where each agent watches them itself.
 type Namespaces interface {
-	// Labels returns the labels of each namespace, nil before they are known, and a channel that is closed when there are others.
+	// Labels returns the labels of each namespace, nil before they are known, and a channel that is closed when there are
+	// others.
 	Labels() (labels map[string]map[string]string, changed <-chan struct{})
 }
 
@@ -46,8 +47,9 @@ type Follower struct {
 
 var _ policy.RemoteSource = (*Follower)(nil)
 
-// NewFollower returns what follows the groups in the store. With namespaces, which may be nil, the labels of namespaces come from there, and
-// are not published. The cache, which may be nil, has all that while the store does not answer after a start. It starts with Begin.
+// NewFollower returns what follows the groups in the store. With namespaces, which may be nil, the labels of namespaces
+// come from there, and are not published. The cache, which may be nil, has all that while the store does not answer
+// after a start. It starts with Begin.
 func NewFollower(store cluster.Published[cluster.EndpointGroup], namespaces Namespaces, c *cache.Cache, peers *node.Peers, log *slog.Logger) *Follower {
 	f := &Follower{store: store, namespaces: namespaces, cache: c, peers: peers, log: log, complete: make(chan struct{}), state: newState(namespaces != nil)}
 	f.task = task.Forever(log, "node-follow-endpoints", f.run)
@@ -63,7 +65,8 @@ func (f *Follower) Begin(remote policy.Remote) <-chan struct{} {
 
 const watchPause = time.Second // before a watch that has ended begins again
 
-// listTimeout is how long a store that answers has to list all groups after a start. A list of 550,000 endpoints takes some seconds.
+// listTimeout is how long a store that answers has to list all groups after a start. A list of 550,000 endpoints takes
+// some seconds.
 const listTimeout = 10 * time.Second
 
 func (f *Follower) run(ctx context.Context) error {
@@ -139,7 +142,8 @@ func (f *Follower) follow(ctx context.Context) error {
 	}
 }
 
-// joinNamespaces takes the labels of the namespaces if they are others than those with the channel, and returns the channel of these.
+// joinNamespaces takes the labels of the namespaces if they are others than those with the channel, and returns the
+// channel of these.
 func (f *Follower) joinNamespaces(joined <-chan struct{}) <-chan struct{} {
 	if f.namespaces == nil {
 		return nil
@@ -179,8 +183,8 @@ func (f *Follower) setComplete() {
 	}
 }
 
-// isComplete reports whether policies may be in the datapath. From then on they are told of a list at its end: a page alone may make them
-// write everything again.
+// isComplete reports whether policies may be in the datapath. From then on they are told of a list at its end: a page
+// alone may make them write everything again.
 func (f *Follower) isComplete() bool {
 	select {
 	case <-f.complete:

@@ -22,8 +22,8 @@ type published struct {
 // maxGroupBytes bounds a group: a record of the store has at most 64 KiB.
 const maxGroupBytes = 48 << 10
 
-// publishedOf returns false for an endpoint that other nodes need not know, or whose labels are too large for a group. With joins, the others know
-// the labels of namespaces themselves.
+// publishedOf returns false for an endpoint that other nodes need not know, or whose labels are too large for a group.
+// With joins, the others know the labels of namespaces themselves.
 func publishedOf(ep endpoint.Endpoint, joins bool) (p published, ok bool, err error) {
 	p.addresses = ep.Addresses.List()
 	if ep.Spec.Kind == endpoint.KindHealth { // its addresses are in the node's record
@@ -49,8 +49,8 @@ func publishedOf(ep endpoint.Endpoint, joins bool) (p published, ok bool, err er
 	return p, p.size <= maxGroupBytes, nil
 }
 
-// plan returns the groups of a node that are to be written: of slots that change or are new, and without endpoints for slots that are
-// to be deleted. A group has at most groupSize endpoints, and an endpoint stays in its slot.
+// plan returns the groups of a node that are to be written: of slots that change or are new, and without endpoints for
+// slots that are to be deleted. A group has at most groupSize endpoints, and an endpoint stays in its slot.
 func plan(node cluster.NodeID, groupSize int, stored map[int]cluster.EndpointGroup, all []published) []cluster.EndpointGroup {
 	slotOf := map[netip.Addr]int{}
 	for slot, g := range stored {

@@ -13,7 +13,8 @@ import (
 	"porin.dev/porin/internal/task"
 )
 
-// interval is the time between two writes of a node's endpoints. The first one after a while without changes waits for nothing.
+// interval is the time between two writes of a node's endpoints. The first one after a while without changes waits for
+// nothing.
 const interval = time.Second
 
 // publisher keeps this node's groups in the store as its endpoints are. It is an [endpoint.Subscriber].

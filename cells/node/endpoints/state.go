@@ -17,8 +17,8 @@ import (
 // holdTime is how long a group counts that was missing in a list, while the record of its node is there.
 const holdTime = 30 * time.Second
 
-// state is what the store has told of endpoints, and what of it the policies were told. It is plain data. Large clusters have half a million
-// endpoints, so it has what they share once.
+// state is what the store has told of endpoints, and what of it the policies were told. It is plain data. Large
+// clusters have half a million endpoints, so it has what they share once.
 type state struct {
 	self   cluster.NodeID    // without a key until that is known
 	groups map[string]*group // by the name of the record
@@ -29,8 +29,8 @@ type state struct {
 	list   uint64 // number of a list of the store's
 	// listing says that more pages of the list are to come.
 	listing bool
-	// joins says that groups do not have the labels of namespaces. Then namespaces has them, nil before they are known. Of a namespace that it
-	// does not have, no endpoint counts.
+	// joins says that groups do not have the labels of namespaces. Then namespaces has them, nil before they are known. Of
+	// a namespace that it does not have, no endpoint counts.
 	joins      bool
 	namespaces map[string]map[string]string
 	// changed are the nodes whose groups have changed since the last look at them.
@@ -59,7 +59,8 @@ func (k known) equal(other known) bool {
 	return k.sharedSet == other.sharedSet && k.pod == other.pod && *k.addresses == *other.addresses
 }
 
-// addresses are an endpoint's, at most two: the second one may be the zero Addr. They do not change, so that policies have the same.
+// addresses are an endpoint's, at most two: the second one may be the zero Addr. They do not change, so that policies
+// have the same.
 type addresses [2]netip.Addr
 
 func (a *addresses) list() []netip.Addr {
@@ -326,7 +327,8 @@ func (s *state) updateNodes(view node.View, change *policy.RemoteChange, now tim
 	}
 }
 
-// updateGroup tells of the endpoints of a group that have changed, or of all. Of a node that does not count there are none.
+// updateGroup tells of the endpoints of a group that have changed, or of all. Of a node that does not count there are
+// none.
 func (s *state) updateGroup(name string, all bool, change *policy.RemoteChange) {
 	g := s.groups[name]
 	before := g.endpoints
@@ -373,7 +375,8 @@ func (n nodeState) own(addresses []netip.Addr) []netip.Addr {
 	return addresses
 }
 
-// keyOf is the key of an endpoint. Each group has its own for an address: until the records of both have changed, two may have it.
+// keyOf is the key of an endpoint. Each group has its own for an address: until the records of both have changed, two
+// may have it.
 func (g *group) keyOf(k known) string {
 	return policy.RemotePrefix + strconv.FormatUint(g.number, 10) + "/" + k.addresses[0].String()
 }

@@ -212,7 +212,8 @@ func TestGroupsInPages(t *testing.T) {
 	l.wants(t, "long after a list that began anew without the first group", "10.1.0.2 web, 10.1.0.3 web")
 }
 
-// TestJoinNamespaces: where groups do not have the labels of namespaces, pods of a namespace that is not known do not count.
+// TestJoinNamespaces: where groups do not have the labels of namespaces, pods of a namespace that is not known do not
+// count.
 func TestJoinNamespaces(t *testing.T) {
 	l := &learns{state: newState(true), told: told{map[string]model.Endpoint{}, map[netip.Prefix]bool{}}, now: time.Unix(1000, 0)}
 	l.sees(peer("one", "10.1.0.0/24"))

@@ -226,7 +226,8 @@ func (w *world) large(nodes int) masquerade.Desired {
 	return d
 }
 
-// BenchmarkChange is a change of one block in a cluster of 5,000 nodes, each with two blocks and an address of each family.
+// BenchmarkChange is a change of one block in a cluster of 5,000 nodes, each with two blocks and an address of each
+// family.
 func BenchmarkChange(b *testing.B) {
 	w := newWorld(b)
 	d := w.large(5000)

@@ -50,7 +50,8 @@ func newTable(lc fx.Lifecycle, cfg Config, log *slog.Logger) (*Table, error) {
 // watchPause is the time before the table is watched again after that has failed.
 const watchPause = time.Second
 
-// driver says whose packets are masqueraded: it follows the nodes, and pods that keep their addresses. It is an [endpoint.Subscriber].
+// driver says whose packets are masqueraded: it follows the nodes, and pods that keep their addresses. It is an
+// [endpoint.Subscriber].
 type driver struct {
 	masquerader Masquerader
 	peers       *node.Peers

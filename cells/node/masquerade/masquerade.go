@@ -22,8 +22,8 @@ var ErrUnsupported = fault.New(fault.Unavailable,
 type Desired struct {
 	// Sources are the prefixes of this node's pods.
 	Sources []netip.Prefix
-	// Inside are destinations to which pods keep their addresses: all pods of the cluster, and the nodes that are reached without
-	// a tunnel. Sources and the excluded destinations of [Config] count as inside, too.
+	// Inside are destinations to which pods keep their addresses: all pods of the cluster, and the nodes that are reached
+	// without a tunnel. Sources and the excluded destinations of [Config] count as inside, too.
 	Inside []netip.Prefix
 	// Pods are addresses of pods of this node that are never masqueraded.
 	Pods []netip.Addr

@@ -42,7 +42,8 @@ func (t *Tunnel) find() (*netlink.Vxlan, error) {
 	return vxlan, nil
 }
 
-// device returns the device as it should be, except addresses and programs. A device that cannot be changed is replaced, down.
+// device returns the device as it should be, except addresses and programs. A device that cannot be changed is
+// replaced, down.
 func (t *Tunnel) device(mtu int) (*netlink.Vxlan, error) {
 	d, err := t.find()
 	if err != nil {
@@ -112,8 +113,8 @@ func (t *Tunnel) adjust(d *netlink.Vxlan, mtu int) error {
 	return nil
 }
 
-// sysctls are the device's. rp_filter is loose (2): from_tunnel has verified the source, and replies may leave by another
-// device while a mode changes.
+// sysctls are the device's. rp_filter is loose (2): from_tunnel has verified the source, and replies may leave by
+// another device while a mode changes.
 var sysctls = map[string]string{
 	"net/ipv4/conf/" + Device + "/rp_filter":    "2",
 	"net/ipv4/conf/" + Device + "/forwarding":   "1",

@@ -8,7 +8,8 @@ import (
 	"porin.dev/porin/bpf/abi"
 )
 
-// TestOwnersFull has nodes with more blocks than the map takes. Known nodes stay reachable, and deleted nodes make room for others.
+// TestOwnersFull has nodes with more blocks than the map takes. Known nodes stay reachable, and deleted nodes make room
+// for others.
 func TestOwnersFull(t *testing.T) {
 	w := newWorld(t)
 	d := desired(here[0])

@@ -12,8 +12,9 @@ import (
 	"porin.dev/porin/internal/nl"
 )
 
-// hook is a place of the device where one of the programs runs: by TCX, or before Linux 6.6 as a filter on clsact. Both last
-// as long as the device. Other programs there run, too: to_uplink before to_tunnel, and from_uplink behind from_tunnel.
+// hook is a place of the device where one of the programs runs: by TCX, or before Linux 6.6 as a filter on clsact. Both
+// last as long as the device. Other programs there run, too: to_uplink before to_tunnel, and from_uplink behind
+// from_tunnel.
 type hook struct {
 	program string // its name
 	tcx     ebpf.AttachType

@@ -38,11 +38,12 @@ func (t *Tunnel) Owners() (map[netip.Prefix]Owner, error) {
 	return out, err
 }
 
-// errFull is returned when the nodes of the cluster have more prefixes than the map takes. The entries of the map are right.
+// errFull is returned when the nodes of the cluster have more prefixes than the map takes. The entries of the map are
+// right.
 var errFull = fault.New(fault.Exhausted, "the nodes of the cluster have too many blocks: packets of those that do not fit are dropped")
 
-// writeOwners makes the map as desired, or returns [errFull]. An entry of a shorter prefix stays until the longer one's is there; when the
-// map is full, unwanted entries go first.
+// writeOwners makes the map as desired, or returns [errFull]. An entry of a shorter prefix stays until the longer one's
+// is there; when the map is full, unwanted entries go first.
 func (t *Tunnel) writeOwners(d Desired) error {
 	has, err := readOwners(t.objects.owners)
 	if err != nil {

@@ -16,8 +16,8 @@ import (
 	"porin.dev/porin/internal/testutil"
 )
 
-// TestFromTunnel sends packets as a hostile machine on the network would, by both outer families: only what a node sends of its own to
-// this node's pods reaches the stack.
+// TestFromTunnel sends packets as a hostile machine on the network would, by both outer families: only what a node
+// sends of its own to this node's pods reaches the stack.
 func TestFromTunnel(t *testing.T) {
 	w := newWorld(t)
 	w.apply(desired(here[0]))
@@ -80,7 +80,8 @@ func TestFromTunnel(t *testing.T) {
 	}
 }
 
-// TestFromTunnelToDevice sends packets of a node to the address of the tunnel device, as the node port of a Service might: none passes.
+// TestFromTunnelToDevice sends packets of a node to the address of the tunnel device, as the node port of a Service
+// might: none passes.
 func TestFromTunnelToDevice(t *testing.T) {
 	w := newWorld(t)
 	w.apply(desired(here[0]))

@@ -35,13 +35,14 @@ const (
 // ErrNoRules is returned when the kernel lacks what the rules need.
 var ErrNoRules = fault.New(fault.Unavailable, "kernel lacks what keeps pods from sending packets of tunnels: nf_tables with inet tables (CONFIG_NF_TABLES_INET)")
 
-// Rules are the table inet porin-tunnel: it drops tunnel packets that pods send themselves to anything but a pod, and packets whose destination this
-// node has translated, as by a Service; it exempts tunnel packets between nodes from conntrack.
+// Rules are the table inet porin-tunnel: it drops tunnel packets that pods send themselves to anything but a pod, and
+// packets whose destination this node has translated, as by a Service; it exempts tunnel packets between nodes from
+// conntrack.
 //
-// A packet that a pod sends to the port of a node may be masqueraded: it then has the address of this node, which others believe. So may
-// what anybody sends to a node port that leads to the port of a node, or it has the address of the node that the sender's pod is on.
-// Between pods the port is one like any other. Each connection in a tunnel has an outer source port of its own, and would be two
-// entries more in the conntrack of either node.
+// A packet that a pod sends to the port of a node may be masqueraded: it then has the address of this node, which
+// others believe. So may what anybody sends to a node port that leads to the port of a node, or it has the address of
+// the node that the sender's pod is on. Between pods the port is one like any other. Each connection in a tunnel has an
+// outer source port of its own, and would be two entries more in the conntrack of either node.
 type Rules struct {
 	owner    *nft.Owner
 	log      *slog.Logger
@@ -96,7 +97,8 @@ func NewRules(namespace *os.File, port int, log *slog.Logger) *Rules {
 	return r
 }
 
-// redirected matches what this node has given another destination, but not replies, which go to ports that clients have chosen.
+// redirected matches what this node has given another destination, but not replies, which go to ports that clients have
+// chosen.
 func redirected(r nft.Rule) nft.Rule {
 	const original, dnat = 0, 1 << 5 // IP_CT_DIR_ORIGINAL, IPS_DST_NAT
 	return r.With(&expr.Ct{Key: expr.CtKeyDIRECTION, Register: nft.Register(0)}).Equal(0, original).
@@ -106,7 +108,8 @@ func redirected(r nft.Rule) nft.Rule {
 // Close closes the socket. The table stays.
 func (r *Rules) Close() error { return r.owner.Close() }
 
-// Apply sets the prefixes of the pods of this node and of all nodes, and the addresses of the other nodes and of all tunnel devices.
+// Apply sets the prefixes of the pods of this node and of all nodes, and the addresses of the other nodes and of all
+// tunnel devices.
 func (r *Rules) Apply(sources, pods []netip.Prefix, nodes, devices []netip.Addr) error {
 	state := nft.State{}
 	for _, f := range r.families {

@@ -89,8 +89,8 @@ func (t *Tunnel) Prepare(mtu int) error {
 	return err
 }
 
-// Apply makes the tunnel as desired, and returns the index of the device. After an error it may be so in part; the device is
-// up only if both programs are on it: then the index is another than 0.
+// Apply makes the tunnel as desired, and returns the index of the device. After an error it may be so in part; the
+// device is up only if both programs are on it: then the index is another than 0.
 func (t *Tunnel) Apply(d Desired) (index int, err error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -80,7 +80,8 @@ func TestUpgrade(t *testing.T) {
 	}
 }
 
-// TestRepair damages the tunnel in each way, and Apply mends it; Intact reports damage that the kernel does not notify of.
+// TestRepair damages the tunnel in each way, and Apply mends it; Intact reports damage that the kernel does not notify
+// of.
 func TestRepair(t *testing.T) {
 	for name, row := range map[string]struct {
 		damage func(w *world, d *netlink.Vxlan) error

@@ -35,7 +35,8 @@ var (
 
 const port = 8472
 
-// world is the node with its tunnel, and the machine at the other end of its link, which has the addresses of all others.
+// world is the node with its tunnel, and the machine at the other end of its link, which has the addresses of all
+// others.
 type world struct {
 	*testing.T
 	node, remote *testutil.Namespace

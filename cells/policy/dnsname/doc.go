@@ -4,7 +4,7 @@
 //	                                      ^
 //	            what package names is asked for, what records and metrics show
 //
-// The text of a name is written as in zone files, in lower case and without the dot at its end; the root is ".". Each name has
-// one text, and each text is of one name: a byte of a label that is not printable, a dot or a backslash is written as \DDD. A rule has
-// none of these, so no name can look like another one to it.
+// The text of a name is written as in zone files, in lower case and without the dot at its end; the root is ".". Each
+// name has one text, and each text is of one name: a byte of a label that is not printable, a dot or a backslash is
+// written as \DDD. A rule has none of these, so no name can look like another one to it.
 package dnsname

@@ -174,8 +174,8 @@ func allValid(name string) bool {
 	return true
 }
 
-// matchLabel takes each "*" for as few characters as possible. Only the last "*" that was read is ever extended: the pattern before it has
-// matched already, and an earlier one with more characters leaves no more for the rest.
+// matchLabel takes each "*" for as few characters as possible. Only the last "*" that was read is ever extended: the
+// pattern before it has matched already, and an earlier one with more characters leaves no more for the rest.
 func matchLabel(pattern, label string) bool {
 	star, from := -1, 0 // the last "*", and where the text behind it began
 	p, l := 0, 0

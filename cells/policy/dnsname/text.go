@@ -14,8 +14,8 @@ const (
 // ErrName is returned for bytes that are not a name.
 var ErrName = errors.New("not a name")
 
-// AppendText appends the text of the name at an offset of a message, and returns the offset behind it. Names may be compressed if pointers is
-// set; then each pointer has to point to before the part that it ends.
+// AppendText appends the text of the name at an offset of a message, and returns the offset behind it. Names may be
+// compressed if pointers is set; then each pointer has to point to before the part that it ends.
 func AppendText(text, msg []byte, off int, pointers bool) (_ []byte, next int, _ error) {
 	begin, length, partBegin := len(text), 0, off
 	for {

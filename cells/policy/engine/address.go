@@ -26,7 +26,8 @@ type DomainChange struct {
 	Add, Remove []netip.Addr
 }
 
-// member is an address of an endpoint, or a range of addresses without endpoints. There may be a million, so it is small.
+// member is an address of an endpoint, or a range of addresses without endpoints. There may be a million, so it is
+// small.
 type member struct {
 	owner *endpoint // nil for a range
 	class *class
@@ -38,7 +39,8 @@ type place struct {
 	isRange bool
 }
 
-// prefix is the range of a block, or of an exception of one. Addresses in it that no endpoint has, and that are in no longer prefix, are in the same blocks.
+// prefix is the range of a block, or of an exception of one. Addresses in it that no endpoint has, and that are in no
+// longer prefix, are in the same blocks.
 type prefix struct {
 	member
 	blocks *selectorSet // that the addresses are in
@@ -217,7 +219,8 @@ func (a *addresses) release(cidr netip.Prefix, p *prefix) {
 	}
 }
 
-// changeDomain changes the addresses of a domain's selector. Each is a range of one address, which may be in blocks, too.
+// changeDomain changes the addresses of a domain's selector. Each is a range of one address, which may be in blocks,
+// too.
 func (a *addresses) changeDomain(sel *selector, add, remove []netip.Addr) {
 	for _, addr := range remove {
 		if _, ok := sel.addresses[addr.Unmap()]; ok {

@@ -180,7 +180,8 @@ func count(e *engine.Engine, u engine.Update) (classes, rows int) {
 	return classes, rows
 }
 
-// BenchmarkExceptions adds and removes a block beside one with many exceptions. The time grows with their number, and not with its square.
+// BenchmarkExceptions adds and removes a block beside one with many exceptions. The time grows with their number, and
+// not with its square.
 func BenchmarkExceptions(b *testing.B) {
 	for _, n := range []int{2000, 32_000} {
 		e := shop(exceptions("all", n))

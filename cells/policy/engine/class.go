@@ -52,9 +52,10 @@ func (x *classes) fixed(kind model.EndpointKind) *class {
 	return x.byKey[classKey{kind: kind, labels: x.selectors.none, blocks: x.selectors.none}]
 }
 
-// update gives all marked members their class. A class whose members all leave becomes the class that one of them needs, if
-// there is none yet, and so keeps its number. It stays of its kind, which a datapath may have noted with the addresses.
-// It returns the classes that have another key, are empty, or are new, with the key before: the zero key for a new class.
+// update gives all marked members their class. A class whose members all leave becomes the class that one of them
+// needs, if there is none yet, and so keeps its number. It stays of its kind, which a datapath may have noted with the
+// addresses. It returns the classes that have another key, are empty, or are new, with the key before: the zero key for
+// a new class.
 func (x *classes) update(a *addresses) map[*class]classKey {
 	type move struct {
 		place
@@ -117,7 +118,8 @@ func (x *classes) update(a *addresses) map[*class]classKey {
 	return changes
 }
 
-// enter lists a class under its key, with references of its own to the sets. The owner is an endpoint of the class, nil for ranges.
+// enter lists a class under its key, with references of its own to the sets. The owner is an endpoint of the class, nil
+// for ranges.
 func (x *classes) enter(c *class, key classKey, owner *endpoint) {
 	c.key, c.ports = key, nil
 	if owner != nil {

@@ -110,7 +110,8 @@ func (t *table) matching(c *class) []int32 {
 	return found
 }
 
-// decide evaluates the rules that match a peer, for one port. Protocol 0 stands for those without ports. The layer 7 rules are not interned.
+// decide evaluates the rules that match a peer, for one port. Protocol 0 stands for those without ports. The layer 7
+// rules are not interned.
 func (t *table) decide(matching []int32, ports []model.NamedPort, protocol model.Protocol, port uint16) Decision {
 	return t.decideByHits(matching, func(i int) int {
 		for i < len(matching) && !t.rules[matching[i]].hits(ports, protocol, port) {
@@ -120,7 +121,8 @@ func (t *table) decide(matching []int32, ports []model.NamedPort, protocol model
 	})
 }
 
-// decideByHits evaluates the rules that match a peer. Of those, next finds the ones for the port: it returns the index of the first from i on, or the length of matching.
+// decideByHits evaluates the rules that match a peer. Of those, next finds the ones for the port: it returns the index
+// of the first from i on, or the length of matching.
 func (t *table) decideByHits(matching []int32, next func(i int) int) Decision {
 	if t.unknown {
 		return Decision{Reason: ReasonUnknownLabels}

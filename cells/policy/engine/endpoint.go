@@ -10,7 +10,8 @@ import (
 	"porin.dev/porin/cells/policy/model"
 )
 
-// endpoint is a [model.Endpoint] in little memory, as there may be half a million: it shares all but its name and addresses with others.
+// endpoint is a [model.Endpoint] in little memory, as there may be half a million: it shares all but its name and
+// addresses with others.
 type endpoint struct {
 	Key, Name string
 	Addresses []netip.Addr
@@ -29,7 +30,8 @@ func (ep *endpoint) model() model.Endpoint {
 // subject reports whether policies apply to the endpoint.
 func (ep *endpoint) subject() bool { return ep.Kind == model.Pod || ep.Kind == model.Init }
 
-// labelSet is a set of labels in a namespace, and the selectors that match them. Endpoints that differ in nothing but their addresses share it.
+// labelSet is a set of labels in a namespace, and the selectors that match them. Endpoints that differ in nothing but
+// their addresses share it.
 type labelSet struct {
 	Kind         model.EndpointKind
 	Local, Audit bool

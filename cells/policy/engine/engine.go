@@ -18,8 +18,8 @@ type Config struct {
 	AllowUnmanaged bool
 }
 
-// Engine holds policies, endpoints, and what follows from them. It is for one goroutine at a time; any number may read between
-// two calls of [Engine.Apply].
+// Engine holds policies, endpoints, and what follows from them. It is for one goroutine at a time; any number may read
+// between two calls of [Engine.Apply].
 type Engine struct {
 	config    Config
 	size      *size
@@ -57,7 +57,8 @@ func newEngine(config Config, layer7s *layer7s) *Engine {
 	}
 }
 
-// Renew returns an engine without policies and endpoints which knows the numbers of layer 7 rules. The one before is not to be used any more.
+// Renew returns an engine without policies and endpoints which knows the numbers of layer 7 rules. The one before is
+// not to be used any more.
 func (e *Engine) Renew() *Engine {
 	renewed := newEngine(e.config, e.layer7s)
 	for _, l := range e.layer7s.byNumber {
@@ -67,8 +68,8 @@ func (e *Engine) Renew() *Engine {
 	return renewed
 }
 
-// SetLayer7Key sets the secret for hashing rule sets to numbers. Without it an attacker could construct colliding sets. It is called
-// before the first policy.
+// SetLayer7Key sets the secret for hashing rule sets to numbers. Without it an attacker could construct colliding sets.
+// It is called before the first policy.
 func (e *Engine) SetLayer7Key(key []byte) { e.layer7s.key = key }
 
 // ReleaseLayer7 forgets rules that no row has. Their numbers may then stand for others.
@@ -82,8 +83,8 @@ func (e *Engine) ReleaseLayer7(list []*Layer7) {
 	}
 }
 
-// WithholdLayer7 has [Decision.Value] deny in the place of the rules that is reports, and of no others. It reports whether that is another answer than before for
-// rules that rows have.
+// WithholdLayer7 has [Decision.Value] deny in the place of the rules that is reports, and of no others. It reports
+// whether that is another answer than before for rules that rows have.
 func (e *Engine) WithholdLayer7(is func(*Layer7) bool) (changed bool) {
 	for _, l := range e.layer7s.byNumber {
 		withheld := is(l)
@@ -93,17 +94,18 @@ func (e *Engine) WithholdLayer7(is func(*Layer7) bool) (changed bool) {
 	return changed
 }
 
-// Update is a set of changes. Removals come first. A policy or endpoint that is set replaces the one of the same ID or key.
+// Update is a set of changes. Removals come first. A policy or endpoint that is set replaces the one of the same ID or
+// key.
 type Update struct {
 	RemovePolicies  []model.PolicyID
 	SetPolicies     []model.Policy
 	RemoveEndpoints []string
 	SetEndpoints    []model.Endpoint
-	// Addresses in these ranges that no endpoint has are, or are not any more, of kind [model.Unmanaged]: unknown pods of other
-	// nodes. Ranges do not overlap.
+	// Addresses in these ranges that no endpoint has are, or are not any more, of kind [model.Unmanaged]: unknown pods of
+	// other nodes. Ranges do not overlap.
 	SetUnmanaged, RemoveUnmanaged []netip.Prefix
-	// Domains are changes of the addresses that names have. Changes of a rule that no policy has after the update are ignored, and a rule that
-	// a policy gets now begins without addresses.
+	// Domains are changes of the addresses that names have. Changes of a rule that no policy has after the update are
+	// ignored, and a rule that a policy gets now begins without addresses.
 	Domains []DomainChange
 }
 
@@ -115,7 +117,8 @@ type Change struct {
 	Tables    []TableChange   // in the order of their numbers
 }
 
-// AddressChange is an address that has another class than before, or is new or gone. [Engine.End] says which one, or that no endpoint has it.
+// AddressChange is an address that has another class than before, or is new or gone. [Engine.End] says which one, or
+// that no endpoint has it.
 type AddressChange struct {
 	Address netip.Addr
 	Before  ClassID // 0: no endpoint had it

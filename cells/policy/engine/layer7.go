@@ -24,10 +24,11 @@ const (
 	maxNumber uint32 = 1<<31 - 1
 )
 
-// Layer7 are the layer 7 rules of a decision, from all rules that accept the connection, each once and in a fixed order. In an engine, equal sets in rows
-// are one.
+// Layer7 are the layer 7 rules of a decision, from all rules that accept the connection, each once and in a fixed
+// order. In an engine, equal sets in rows are one.
 type Layer7 struct {
-	// Number stands for them in rows. It is derived from the rules and the engine's key, so it is the same after a restart. 0: no row of this node has them.
+	// Number stands for them in rows. It is derived from the rules and the engine's key, so it is the same after a
+	// restart. 0: no row of this node has them.
 	Number  uint32
 	Rules   model.Layer7
 	content string // equal for equal rules
@@ -36,7 +37,8 @@ type Layer7 struct {
 	withheld bool
 }
 
-// Value is what a row of the datapath has for the decision: [ValueDeny], [ValueAllow], or the number of the layer 7 rules. [Engine.WithholdLayer7] changes it.
+// Value is what a row of the datapath has for the decision: [ValueDeny], [ValueAllow], or the number of the layer 7
+// rules. [Engine.WithholdLayer7] changes it.
 func (d Decision) Value() uint32 {
 	switch {
 	case !d.Allowed || d.Layer7 != nil && d.Layer7.withheld:

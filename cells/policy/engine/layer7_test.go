@@ -38,7 +38,8 @@ func (e *Engine) decisionAt(port uint16) Decision {
 	return e.Evaluate(netip.MustParseAddr("192.0.2.1"), onePod.Addresses[0], model.TCP, port).Ingress
 }
 
-// TestLayer7Numbers: equal rules have one number, in every engine, whatever their order, and it stays theirs until it is released.
+// TestLayer7Numbers: equal rules have one number, in every engine, whatever their order, and it stays theirs until it
+// is released.
 func TestLayer7Numbers(t *testing.T) {
 	first, second := New(Config{}), New(Config{})
 	header := func(names ...string) model.HTTPRule {
@@ -181,8 +182,9 @@ func TestLayer7TooLarge(t *testing.T) {
 	}
 }
 
-// TestLayer7NumbersByKey: an author of policies without the key cannot construct two sets of rules with one number. When two sets collide, the order
-// of the policies decides whose it is, and so another agent may give it to the other one: while that starts, the datapath has the previous numbers.
+// TestLayer7NumbersByKey: an author of policies without the key cannot construct two sets of rules with one number.
+// When two sets collide, the order of the policies decides whose it is, and so another agent may give it to the other
+// one: while that starts, the datapath has the previous numbers.
 func TestLayer7NumbersByKey(t *testing.T) {
 	keyed := func(key string) *Engine {
 		e := New(Config{})

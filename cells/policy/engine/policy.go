@@ -24,7 +24,8 @@ type policy struct {
 	denies [2]*Rule // the default denial of a policy of [model.TierNetworkPolicy]
 }
 
-// compiledRule is a rule of a policy, with the selectors of its peers. Policies and tables have theirs in the order of evaluation.
+// compiledRule is a rule of a policy, with the selectors of its peers. Policies and tables have theirs in the order of
+// evaluation.
 type compiledRule struct {
 	rule      *Rule
 	tier      model.Tier
@@ -42,7 +43,8 @@ func before(x, y *policy) int {
 		cmp.Compare(x.ID.Namespace, y.ID.Namespace), cmp.Compare(x.ID.Name, y.ID.Name), cmp.Compare(x.ID.Part, y.ID.Part))
 }
 
-// turn is when the rule is evaluated: by its tier, and in [model.TierNetworkPolicy] before the rules that accept when it denies.
+// turn is when the rule is evaluated: by its tier, and in [model.TierNetworkPolicy] before the rules that accept when
+// it denies.
 func (r *compiledRule) turn() int {
 	turn := 2 * int(r.tier)
 	if r.tier == model.TierNetworkPolicy && r.action != model.Deny {

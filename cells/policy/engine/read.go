@@ -41,7 +41,8 @@ func (e *Engine) Prefixes() iter.Seq2[netip.Prefix, ClassID] {
 	}
 }
 
-// Prefix returns the class of a range, and whether the range itself is there: without it, the class is the one of the longest range around it.
+// Prefix returns the class of a range, and whether the range itself is there: without it, the class is the one of the
+// longest range around it.
 func (e *Engine) Prefix(cidr netip.Prefix) (class ClassID, ok bool) {
 	if p, ok := e.addresses.ranges.Get(cidr); ok {
 		return p.class.id, true
@@ -97,7 +98,8 @@ func (e *Engine) DomainsAt(addr netip.Addr) (rules []model.DNSRule) {
 	return rules
 }
 
-// Endpoint returns the endpoint with that key, as it was set, but for labels that selectors for its kind do not look at.
+// Endpoint returns the endpoint with that key, as it was set, but for labels that selectors for its kind do not look
+// at.
 func (e *Engine) Endpoint(key string) (model.Endpoint, bool) {
 	if ep := e.endpoints.byKey[key]; ep != nil {
 		return ep.model(), true
@@ -141,9 +143,9 @@ func (e *Engine) InAudit(endpoint string) bool {
 	return ep != nil && ep.proposed != [2]*table{}
 }
 
-// Evaluate decides about a connection between two addresses, as they are after translation. It evaluates the rules themselves,
-// not the rows of tables, and the policies of remote pods, too. A caller that knows that a connection from a node's address is forwarded
-// asks for its original source.
+// Evaluate decides about a connection between two addresses, as they are after translation. It evaluates the rules
+// themselves, not the rows of tables, and the policies of remote pods, too. A caller that knows that a connection from
+// a node's address is forwarded asks for its original source.
 func (e *Engine) Evaluate(from, to netip.Addr, protocol model.Protocol, port uint16) Verdict {
 	v := Verdict{From: e.End(from), To: e.End(to)}
 	v.Egress, v.AuditEgress = e.evaluate(from, to, model.Egress, protocol, port)
@@ -221,7 +223,8 @@ func (e *Engine) UnusedLayer7() []*Layer7 {
 // KnowsLayer7 reports whether the number of the rules stands for them.
 func (e *Engine) KnowsLayer7(l *Layer7) bool { return e.layer7s.byNumber[l.Number] == l }
 
-// Exceeded reports whether an update was too large to be compiled. From then on rows are not to be used, and decisions may be wrong: another engine is needed.
+// Exceeded reports whether an update was too large to be compiled. From then on rows are not to be used, and decisions
+// may be wrong: another engine is needed.
 func (e *Engine) Exceeded() bool { return e.size.exceeded }
 
 // AllowsHost reports whether this node reaches its own pods whatever policies say: see [Config].

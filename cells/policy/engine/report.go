@@ -60,8 +60,8 @@ func (x *policies) domainReports(p *policy) (reports []Report) {
 	return reports
 }
 
-// unreadAnswers says which pods of this node that the policy selects, if any, ask for names without the proxy. It returns "" if there is no such pod, and a rule
-// for DNS.
+// unreadAnswers says which pods of this node that the policy selects, if any, ask for names without the proxy. It
+// returns "" if there is no such pod, and a rule for DNS.
 func (x *policies) unreadAnswers(p *policy) string {
 	var pods []string
 	for key, ep := range x.local {

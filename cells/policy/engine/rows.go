@@ -10,8 +10,9 @@ import (
 	"porin.dev/porin/cells/policy/model"
 )
 
-// Row is a decision for destination ports. Of ICMP and ICMPv6, port 0 is all types but echo requests; those have any other port, as the programs take the identifier for one. Of the rows that match, the one with a protocol comes before the one without, and the
-// longer prefix before the one without bits; others never match together.
+// Row is a decision for destination ports. Of ICMP and ICMPv6, port 0 is all types but echo requests; those have any
+// other port, as the programs take the identifier for one. Of the rows that match, the one with a protocol comes before
+// the one without, and the longer prefix before the one without bits; others never match together.
 type Row struct {
 	Protocol model.Protocol // 0: every protocol that has no row which matches
 	Port     uint16
@@ -62,7 +63,8 @@ func (x *tables) rowsFor(t *table, rules []int32, ports []model.NamedPort) *rowS
 // rowWork is what a row takes: memory counts, too.
 const rowWork = 64
 
-// workFor is what it takes to find the rows for rules: each is asked once, and once more for each end of its ports. Layer 7 rules are joined and sorted there.
+// workFor is what it takes to find the rows for rules: each is asked once, and once more for each end of its ports.
+// Layer 7 rules are joined and sorted there.
 func (t *table) workFor(rules []int32) int {
 	const ofSet = 128
 	ends, layer7 := 1, 0
@@ -138,7 +140,8 @@ func (x *tables) spans(t *table, rules []int32, ports []model.NamedPort, protoco
 	return spans
 }
 
-// costliest returns the decision that one row without bits saves most rows for; the decision of the other protocols needs no row.
+// costliest returns the decision that one row without bits saves most rows for; the decision of the other protocols
+// needs no row.
 func costliest(spans []span, rest Decision) Decision {
 	if len(spans) == 1 {
 		return spans[0].decision
@@ -171,8 +174,8 @@ func (s span) prefixes() iter.Seq2[uint16, uint8] {
 	}
 }
 
-// sweep goes over all ports of a protocol in their order, and knows which of the rules that match a peer hit the present ones. It takes time for each end of a rule's
-// ports, and not for each rule at each of them.
+// sweep goes over all ports of a protocol in their order, and knows which of the rules that match a peer hit the
+// present ones. It takes time for each end of a rule's ports, and not for each rule at each of them.
 type sweep struct {
 	edges []edge
 	open  []int32  // by index of the rule: ranges that have begun

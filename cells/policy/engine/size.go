@@ -1,7 +1,7 @@
 package engine
 
-// What policies may take in memory and time. The maps of the datapath hold less, but what goes there is only known when all is compiled: rules whose blocks overlap take
-// the product of blocks, rules and ports.
+// What policies may take in memory and time. The maps of the datapath hold less, but what goes there is only known when
+// all is compiled: rules whose blocks overlap take the product of blocks, rules and ports.
 const (
 	maxMembers = 1 << 22 // of all sets of selectors
 	maxWork    = 1 << 26 // some tenths of a second

@@ -211,7 +211,8 @@ func buildTable(ep *endpoint, policies []*policy, unknown bool, d model.Directio
 	return t
 }
 
-// updateClass brings a class that had another key before up to date in the tables that were compiled. A new class has the zero key before.
+// updateClass brings a class that had another key before up to date in the tables that were compiled. A new class has
+// the zero key before.
 func (x *tables) updateClass(c *class, before classKey, changes map[*table]*TableChange) {
 	exists := x.classes.byKey[c.key] == c
 	affected := map[*table]struct{}{}

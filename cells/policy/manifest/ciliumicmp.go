@@ -33,8 +33,9 @@ var ciliumTypes = map[model.Protocol]map[string]int{
 	},
 }
 
-// ciliumICMPs returns no ports if nothing matches. Replies and errors of a connection pass with it: to accept them takes no port. A rule can deny other types than echo
-// requests only together, denies them with echo requests, and accepts none of them.
+// ciliumICMPs returns no ports if nothing matches. Replies and errors of a connection pass with it: to accept them
+// takes no port. A rule can deny other types than echo requests only together, denies them with echo requests, and
+// accepts none of them.
 func (f *faults) ciliumICMPs(path *field.Path, action model.Action, list []ciliumICMP) (ports []model.Port) {
 	for i, entry := range list {
 		at := path.Index(i).Child("fields")
@@ -84,8 +85,8 @@ func (f *faults) ciliumICMPType(path *field.Path, one ciliumICMPField) (protocol
 	return protocol, int(parsed), err == nil
 }
 
-// comesWithConnections reports whether messages of the type belong to the connection of another packet (echo replies, errors), or are no matter of policy (neighbour
-// discovery).
+// comesWithConnections reports whether messages of the type belong to the connection of another packet (echo replies,
+// errors), or are no matter of policy (neighbour discovery).
 func comesWithConnections(protocol model.Protocol, number int) bool {
 	if protocol == model.ICMP {
 		return number == 0 || number == 3 || number == 11 || number == 12

@@ -19,8 +19,8 @@ import (
 // ciliumVersion is the apiVersion of Cilium's kinds.
 const ciliumVersion = "cilium.io/v2"
 
-// ciliumPolicy is a CiliumNetworkPolicy or CiliumClusterwideNetworkPolicy. These types are our own: Cilium's module brings all of Cilium. A field
-// that is refused has the type json.RawMessage, so that its name and the reason are told.
+// ciliumPolicy is a CiliumNetworkPolicy or CiliumClusterwideNetworkPolicy. These types are our own: Cilium's module
+// brings all of Cilium. A field that is refused has the type json.RawMessage, so that its name and the reason are told.
 type ciliumPolicy struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata"`
@@ -59,10 +59,12 @@ type ciliumRule struct {
 	Authentication json.RawMessage `json:"authentication"`
 }
 
-// maxDomains is how many names and patterns a rule may have. Each name that a pod asks for is compared with the names of all policies.
+// maxDomains is how many names and patterns a rule may have. Each name that a pod asks for is compared with the names
+// of all policies.
 const maxDomains = 256
 
-// ciliumPeers are the peers of ingress and of egress; a rule has one kind of them. An empty list has no peers, and matches nothing.
+// ciliumPeers are the peers of ingress and of egress; a rule has one kind of them. An empty list has no peers, and
+// matches nothing.
 type ciliumPeers struct {
 	FromEndpoints []metav1.LabelSelector `json:"fromEndpoints"`
 	FromCIDR      []string               `json:"fromCIDR"`
@@ -151,7 +153,8 @@ func (f *faults) refuse(path *field.Path, value json.RawMessage, reason string) 
 	}
 }
 
-// ciliumPart returns nil when the policy does not affect the direction. With rules it denies what they do not accept, unless enableDefaultDeny says otherwise.
+// ciliumPart returns nil when the policy does not affect the direction. With rules it denies what they do not accept,
+// unless enableDefaultDeny says otherwise.
 func (f *faults) ciliumPart(path *field.Path, namespace string, d model.Direction, accept, deny []ciliumRule, defaultDeny *bool) (_ *model.Rules, open bool) {
 	denies := len(accept)+len(deny) > 0
 	if defaultDeny != nil {
@@ -448,8 +451,8 @@ func (f *faults) refuseOtherClusters(path *field.Path) {
 	f.add(field.Forbidden(path, ciliumCluster+": pods of other clusters are not known; this one is "+thisCluster))
 }
 
-// ciliumPods selects in the policy's own namespace, if it has one and the selector says nothing of namespaces. It is not here if it selects pods of other clusters, which
-// are not known.
+// ciliumPods selects in the policy's own namespace, if it has one and the selector says nothing of namespaces. It is
+// not here if it selects pods of other clusters, which are not known.
 func (f *faults) ciliumPods(path *field.Path, s metav1.LabelSelector, own string) (selected model.Pods, here bool) {
 	var parts [3]metav1.LabelSelector // by the subject of their keys
 	for key, value := range s.MatchLabels {

@@ -115,7 +115,8 @@ spec:
 	}
 }
 
-// TestCiliumDirections: a policy affects the directions that it has rules for, and denies by default there, unless it says otherwise.
+// TestCiliumDirections: a policy affects the directions that it has rules for, and denies by default there, unless it
+// says otherwise.
 func TestCiliumDirections(t *testing.T) {
 	type directions struct{ ingress, ingressOpen, egress, egressOpen bool }
 	for body, want := range map[string]directions{
@@ -239,7 +240,8 @@ func TestCiliumOneFault(t *testing.T) {
 	}
 }
 
-// TestCiliumRefusedOnce: what people have in their policies and is not supported gives one fault, which names the field.
+// TestCiliumRefusedOnce: what people have in their policies and is not supported gives one fault, which names the
+// field.
 func TestCiliumRefusedOnce(t *testing.T) {
 	for text, want := range map[string]string{
 		"{nodeSelector: {}, ingress: [{}]}": "spec.nodeSelector",

@@ -91,7 +91,8 @@ var (
 	wholeCIDR   = regexp.MustCompile(`(?m)(cidr: *"?)\$\{[^}]*\}("?[ }]*$)`)
 )
 
-// fillIn gives variables of templates, as ${IP_ROUTER} and {{.ExternalCIDR}}, a value that their place or name asks for.
+// fillIn gives variables of templates, as ${IP_ROUTER} and {{.ExternalCIDR}}, a value that their place or name asks
+// for.
 func fillIn(text string) string {
 	text = withDefault.ReplaceAllString(text, "$1")
 	text = wholeCIDR.ReplaceAllString(text, "${1}192.0.2.0/24$2")

@@ -14,9 +14,10 @@ import (
 	"porin.dev/porin/cells/policy/model"
 )
 
-// ReadObject reads one policy as the API server has it, which no node can refuse. The faults are its parts that are not known here. A rule with such a part lets
-// nothing through: if it accepts it matches nothing, else it denies everything. With a fault elsewhere the policy denies everything to
-// the pods that it selects, or to all that it may select if the fault is in the selector.
+// ReadObject reads one policy as the API server has it, which no node can refuse. The faults are its parts that are not
+// known here. A rule with such a part lets nothing through: if it accepts it matches nothing, else it denies
+// everything. With a fault elsewhere the policy denies everything to the pods that it selects, or to all that it may
+// select if the fault is in the selector.
 func ReadObject(data []byte) (Manifest, []error) {
 	policy, faults := read(data)
 	text, err := canonical(data)
@@ -40,8 +41,8 @@ type selectors struct {
 
 func (s selectors) ofNodes() bool { return present(s.NodeSelector) && !present(s.EndpointSelector) }
 
-// narrowParts narrows each of an object's policies by the faults in its specification, and elsewhere. A specification for nodes concerns no
-// pod: nothing is in force of it.
+// narrowParts narrows each of an object's policies by the faults in its specification, and elsewhere. A specification
+// for nodes concerns no pod: nothing is in force of it.
 func narrowParts(policy model.Policy, data []byte, faults []error) model.Policy {
 	var object struct {
 		Spec  selectors   `json:"spec"`

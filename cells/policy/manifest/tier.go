@@ -155,7 +155,8 @@ func (f *faults) tierPods(path *field.Path, p tierPeer, others map[string]bool) 
 	return nil
 }
 
-// requirePodSelectors reports objects "pods" without the selectors that the API requires: a missing one would select everything.
+// requirePodSelectors reports objects "pods" without the selectors that the API requires: a missing one would select
+// everything.
 func (f *faults) requirePodSelectors(names ...string) {
 	f.requireIn(field.NewPath("spec"), f.raw["spec"], names)
 }

@@ -29,7 +29,8 @@ func sayType(data []byte, err error) error {
 	return fmt.Errorf("%s: want %s, not %s", at, want, nameOfValue(wrong.Value))
 }
 
-// valueAt returns the path of the value that ends, or of the object or list that begins, at the offset; and the path without indexes. It is nil for none.
+// valueAt returns the path of the value that ends, or of the object or list that begins, at the offset; and the path
+// without indexes. It is nil for none.
 func valueAt(data []byte, offset int64) (path *field.Path, plain string) {
 	decoder := json.NewDecoder(bytes.NewReader(data))
 	var walk func(at *field.Path, plain string) bool

@@ -1,4 +1,5 @@
-// Package model has the words of network policy: policies as they are after reading, and what they apply to. It is data only.
+// Package model has the words of network policy: policies as they are after reading, and what they apply to. It is data
+// only.
 //
 //	Kubernetes' manifests --> manifest --> [Policy]   -.
 //	                                                    +--> engine: verdicts, and rows for the datapath

@@ -34,7 +34,8 @@ func (k EndpointKind) String() string {
 	return name(k, "world", "host", "remote-node", "health", "unmanaged", "init", "pod")
 }
 
-// ServiceAccountLabel is a label of each pod of the Kubernetes API, with its service account, as Cilium's policies name it.
+// ServiceAccountLabel is a label of each pod of the Kubernetes API, with its service account, as Cilium's policies name
+// it.
 const ServiceAccountLabel = "io.cilium.k8s.policy.serviceaccount"
 
 // Endpoint is a pod or node.

@@ -5,7 +5,8 @@ import (
 	"net/netip"
 )
 
-// Named selects by an object of the Kubernetes API. The policy cell resolves it to other peers. The engine matches nothing by it.
+// Named selects by an object of the Kubernetes API. The policy cell resolves it to other peers. The engine matches
+// nothing by it.
 type Named struct {
 	Reference
 	Except []netip.Prefix // of CIDR groups

@@ -14,7 +14,8 @@ type Peer struct {
 	Named  *Named // by an object of the Kubernetes API
 }
 
-// Pods selects pods by their namespace and labels. Pods in the node's network are never selected: they have the node's addresses.
+// Pods selects pods by their namespace and labels. Pods in the node's network are never selected: they have the node's
+// addresses.
 type Pods struct {
 	Namespace  string   // only this one, if not empty
 	Namespaces Selector // by labels of the namespace

@@ -121,8 +121,8 @@ func (p Policy) Parts() []Policy {
 	return all
 }
 
-// Rules is a policy's part for one direction. In [TierNetworkPolicy] a subject is denied what no rule accepts, so an empty one denies all, and
-// what a rule denies is denied whatever others accept.
+// Rules is a policy's part for one direction. In [TierNetworkPolicy] a subject is denied what no rule accepts, so an
+// empty one denies all, and what a rule denies is denied whatever others accept.
 type Rules []Rule
 
 // Part returns the policy's part for a direction, or nil.
@@ -148,7 +148,8 @@ type Rule struct {
 	Action Action
 	Peers  []Peer
 	Ports  []Port // empty: every protocol and every port
-	// Layer7 sends the connections through the proxy, which applies it. Only rules that accept, in [TierNetworkPolicy], have one.
+	// Layer7 sends the connections through the proxy, which applies it. Only rules that accept, in [TierNetworkPolicy],
+	// have one.
 	Layer7 *Layer7
 }
 
@@ -201,8 +202,8 @@ func (p Protocol) String() string {
 	return strconv.Itoa(int(p))
 }
 
-// Port matches destination ports: those from First to Last, or the port that the destination pod has under Name. Of ICMP and ICMPv6, First and Last are the type
-// of echo requests, or [OtherTypes].
+// Port matches destination ports: those from First to Last, or the port that the destination pod has under Name. Of
+// ICMP and ICMPv6, First and Last are the type of echo requests, or [OtherTypes].
 type Port struct {
 	Protocol    Protocol // 0, with a name only: the protocol that the pod's port has
 	First, Last uint16

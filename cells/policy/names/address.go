@@ -2,7 +2,8 @@ package names
 
 import "net/netip"
 
-// index has the leases of an endpoint by their address: the last learned lease of each, which links to the earlier ones.
+// index has the leases of an endpoint by their address: the last learned lease of each, which links to the earlier
+// ones.
 type index map[netip.Addr]*lease
 
 func (x index) add(l *lease) {
@@ -35,7 +36,8 @@ func (x index) refresh(l *lease) {
 	}
 }
 
-// NamesOf returns the names that the endpoint has asked for and that have the address, the last learned first, and no more than the limit.
+// NamesOf returns the names that the endpoint has asked for and that have the address, the last learned first, and no
+// more than the limit.
 func (n *Names) NamesOf(endpoint uint16, addr netip.Addr, limit int) (names []string) {
 	n.mu.Lock()
 	defer n.mu.Unlock()

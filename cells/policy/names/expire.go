@@ -2,8 +2,9 @@ package names
 
 import "time"
 
-// Expire removes the addresses whose TTL has ended and that no connection uses, and protected addresses after their time. It is to be called every few
-// seconds, by one goroutine. It calls the functions of the [Config] without the lock.
+// Expire removes the addresses whose TTL has ended and that no connection uses, and protected addresses after their
+// time. It is to be called every few seconds, by one goroutine. It calls the functions of the [Config] without the
+// lock.
 func (n *Names) Expire() {
 	all, used := n.expiries(time.Now()), map[Use]bool{}
 	for i := range all {

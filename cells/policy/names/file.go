@@ -69,8 +69,9 @@ func (n *Names) list() []Lookup {
 	return all
 }
 
-// Save writes everything to a file, as a whole or not at all, if it has changed since it was saved last. When it is more than a file
-// may have, it writes what there is room for and returns an error. Two calls must not run at the same time.
+// Save writes everything to a file, as a whole or not at all, if it has changed since it was saved last. When it is
+// more than a file may have, it writes what there is room for and returns an error. Two calls must not run at the same
+// time.
 func (n *Names) Save(path string) error {
 	n.mu.Lock()
 	if !n.unsaved {
@@ -124,9 +125,9 @@ func checksum(text []byte) string {
 	return hex.EncodeToString(sum[:])
 }
 
-// Load adds what a file has for the endpoints for which keep returns true: an ID may be another endpoint's by now. An address that has expired
-// meanwhile stays until Expire has asked whether it is in use. There may be no file. If the file cannot be used, Load adds
-// nothing, renames it and returns [ErrDamaged].
+// Load adds what a file has for the endpoints for which keep returns true: an ID may be another endpoint's by now. An
+// address that has expired meanwhile stays until Expire has asked whether it is in use. There may be no file. If the
+// file cannot be used, Load adds nothing, renames it and returns [ErrDamaged].
 func (n *Names) Load(path string, keep func(endpoint uint16) bool) error {
 	text, err := readFile(path)
 	if errors.Is(err, fs.ErrNotExist) {

@@ -10,13 +10,15 @@ import (
 	"porin.dev/porin/cells/policy/dnsname"
 )
 
-// Config says how long and how many addresses are kept, and what is asked about them. The functions may be called concurrently.
+// Config says how long and how many addresses are kept, and what is asked about them. The functions may be called
+// concurrently.
 type Config struct {
 	MinTTL, MaxTTL time.Duration
 	NameLimit      int // addresses of one name of an endpoint
 	EndpointLimit  int // addresses of all names of an endpoint
 
-	// InUse sets the value of each key to whether the endpoint has an open connection to the address. The TTLs of all these addresses have ended.
+	// InUse sets the value of each key to whether the endpoint has an open connection to the address. The TTLs of all
+	// these addresses have ended.
 	InUse func(expired map[Use]bool)
 	// Protected reports whether no name can have the address: of a pod, a node, or a metadata service.
 	Protected func(netip.Addr) bool
@@ -28,8 +30,8 @@ type Use struct {
 	Addr     netip.Addr
 }
 
-// DefaultConfig returns the usual limits. A client uses an address some time after it has got it, so the TTL may not be too short.
-// Resolvers keep nothing for longer than MaxTTL.
+// DefaultConfig returns the usual limits. A client uses an address some time after it has got it, so the TTL may not be
+// too short. Resolvers keep nothing for longer than MaxTTL.
 func DefaultConfig() Config {
 	return Config{MinTTL: time.Minute, MaxTTL: 7 * 24 * time.Hour, NameLimit: 1000, EndpointLimit: 5000}
 }
@@ -113,13 +115,14 @@ func New(c Config) (*Names, error) {
 	}, nil
 }
 
-// Learn adds addresses to a name that an endpoint has asked for. The name is a text of package dnsname. It returns the revision with
-// which all of them are in the selections of the name.
+// Learn adds addresses to a name that an endpoint has asked for. The name is a text of package dnsname. It returns the
+// revision with which all of them are in the selections of the name.
 func (n *Names) Learn(endpoint uint16, name string, addresses []dnsname.Address) (revision uint64) {
 	return n.learn(endpoint, name, addresses, n.config.MinTTL)
 }
 
-// Refresh is [Names.Learn] for addresses that the name has already, and does not wait for the lock. It reports whether it has done it, and they are in force.
+// Refresh is [Names.Learn] for addresses that the name has already, and does not wait for the lock. It reports whether
+// it has done it, and they are in force.
 func (n *Names) Refresh(endpoint uint16, name string, addresses []dnsname.Address) bool {
 	if !n.mu.TryLock() {
 		return false
@@ -192,8 +195,8 @@ func (n *Names) isProtected(addr netip.Addr) bool {
 // Normalize returns an address as it is learned: IPv4 not in IPv6, and without a zone.
 func Normalize(addr netip.Addr) netip.Addr { return addr.Unmap().WithZone("") }
 
-// IsLocalScope reports whether no other machine has the address, so that it is not learned: unspecified, loopback, link-local (as a metadata service's),
-// multicast or broadcast.
+// IsLocalScope reports whether no other machine has the address, so that it is not learned: unspecified, loopback,
+// link-local (as a metadata service's), multicast or broadcast.
 func IsLocalScope(addr netip.Addr) bool {
 	return !addr.IsValid() || addr.IsUnspecified() || addr.IsLoopback() || addr.IsMulticast() || addr.IsLinkLocalUnicast() ||
 		addr == netip.AddrFrom4([4]byte{255, 255, 255, 255})
@@ -229,8 +232,8 @@ func (n *Names) name(text string) *name {
 	return known
 }
 
-// addLocked adds an address, or has it expire later. It makes room, and returns false when only addresses with a sequence from first on could give
-// it.
+// addLocked adds an address, or has it expire later. It makes room, and returns false when only addresses with a
+// sequence from first on could give it.
 func (n *Names) addLocked(e *endpoint, l *lookup, addr netip.Addr, expires time.Time, first uint64) bool {
 	known := l.leases[addr]
 	if known == nil {
@@ -281,8 +284,8 @@ func (n *Names) makeRoomLocked(e *endpoint, l *lookup, first uint64) bool {
 	return true
 }
 
-// Evict drops up to count addresses of names in selections from the endpoint that has most of them. The oldest go first. The endpoint keeps at
-// least that many, and its equal part of room.
+// Evict drops up to count addresses of names in selections from the endpoint that has most of them. The oldest go
+// first. The endpoint keeps at least that many, and its equal part of room.
 func (n *Names) Evict(count, room, least int) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -341,7 +344,8 @@ func (n *Names) forgetEmptyLocked(l *lookup, e *endpoint) {
 	}
 }
 
-// Forget forgets what an endpoint has asked for, and learns nothing for it until Admit. It is for an endpoint that is gone, before its ID is another's.
+// Forget forgets what an endpoint has asked for, and learns nothing for it until Admit. It is for an endpoint that is
+// gone, before its ID is another's.
 func (n *Names) Forget(endpoint uint16) {
 	n.mu.Lock()
 	defer n.mu.Unlock()

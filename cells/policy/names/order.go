@@ -17,8 +17,8 @@ func (o *order) list(held bool) *list.List {
 	return &o.fresh
 }
 
-// oldest returns the lease that is to go first: a lease within its TTL before a held one, as that has a connection. Leases with a
-// sequence from first on do not go; then it returns nil.
+// oldest returns the lease that is to go first: a lease within its TTL before a held one, as that has a connection.
+// Leases with a sequence from first on do not go; then it returns nil.
 func (o *order) oldest(first uint64) *lease {
 	for _, list := range []*list.List{&o.fresh, &o.held} {
 		if front := list.Front(); front != nil {

@@ -121,8 +121,9 @@ func (s *Selection) touch(addr netip.Addr) uint64 {
 // Changed returns a channel that has an element when there is something to take.
 func (n *Names) Changed() <-chan struct{} { return n.changed }
 
-// Take returns what has changed in the selections since the last call, and the revision that they have with it. The caller says with
-// Confirm when it is in force. Take tells it once, so a caller that could not write it has to keep it. One goroutine takes.
+// Take returns what has changed in the selections since the last call, and the revision that they have with it. The
+// caller says with Confirm when it is in force. Take tells it once, so a caller that could not write it has to keep it.
+// One goroutine takes.
 func (n *Names) Take() (changes []Change, revision uint64) {
 	n.mu.Lock()
 	defer n.mu.Unlock()

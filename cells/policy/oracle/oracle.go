@@ -18,7 +18,8 @@ type World struct {
 	Endpoints  []model.Endpoint // of several with one address, the last one counts
 	HostPolicy bool             // traffic from the node to its pods is subject to policy
 	Audit      bool             // no policy is in force for local pods
-	// Unmanaged are ranges of pods of other nodes. With AllowUnmanaged addresses without an endpoint there reach local pods.
+	// Unmanaged are ranges of pods of other nodes. With AllowUnmanaged addresses without an endpoint there reach local
+	// pods.
 	Unmanaged      []netip.Prefix
 	AllowUnmanaged bool
 	// Names are the addresses of names, as answers to DNS queries have said.
@@ -86,7 +87,8 @@ func (w World) direction(c Connection, d model.Direction) Answer {
 	if subject.Kind == model.Init {
 		return Answer{}
 	}
-	// Porin's documentation says: with --policy-allow-unmanaged pods of other nodes that nothing is known of reach this node's pods.
+	// Porin's documentation says: with --policy-allow-unmanaged pods of other nodes that nothing is known of reach this
+	// node's pods.
 	if d == model.Ingress && subject.Local && w.AllowUnmanaged && w.kindOf(peer, peerAddr) == model.Unmanaged {
 		return allowed
 	}
@@ -119,8 +121,8 @@ type question struct {
 	named         []model.NamedPort // of the destination
 }
 
-// ordered is the admin or baseline tier: "Policies with lower priority values have higher precedence", then "the order in which
-// the rule is written". Pass "skips all further rules in the current tier".
+// ordered is the admin or baseline tier: "Policies with lower priority values have higher precedence", then "the order
+// in which the rule is written". Pass "skips all further rules in the current tier".
 func (w World) ordered(tier model.Tier, d model.Direction, q question) (_ Answer, final bool) {
 	var policies []model.Policy
 	for _, p := range w.Policies {
@@ -154,10 +156,11 @@ func (w World) ordered(tier model.Tier, d model.Direction, q question) (_ Answer
 	return Answer{}, false
 }
 
-// networkPolicies: "Traffic is allowed to a pod if there are no NetworkPolicies selecting the pod, OR if the traffic matches at least
-// one rule across all of the NetworkPolicy objects whose podSelector matches the pod." It "always makes a final decision for
-// selected pods". Cilium: "Deny policies take precedence over allow policies", and with enableDefaultDeny: false "the policy will not
-// cause the subject to switch to default-deny". Who decides, of several, is the first by kind, namespace and name.
+// networkPolicies: "Traffic is allowed to a pod if there are no NetworkPolicies selecting the pod, OR if the traffic
+// matches at least one rule across all of the NetworkPolicy objects whose podSelector matches the pod." It "always
+// makes a final decision for selected pods". Cilium: "Deny policies take precedence over allow policies", and with
+// enableDefaultDeny: false "the policy will not cause the subject to switch to default-deny". Who decides, of several,
+// is the first by kind, namespace and name.
 func (w World) networkPolicies(d model.Direction, q question) (_ Answer, final bool) {
 	var selecting []model.Policy
 	for _, p := range w.Policies {
@@ -193,8 +196,8 @@ func (w World) networkPolicies(d model.Direction, q question) (_ Answer, final b
 	if denying, _ := find(func(r model.Rule) bool { return r.Action == model.Deny }); len(denying) > 0 {
 		return denying[0], true
 	}
-	// Cilium: "If a layer 4 rule is specified in the policy, and a similar layer 4 rule with layer 7 rules is also specified, then the layer 7
-	// portions of the latter rule will have no effect."
+	// Cilium: "If a layer 4 rule is specified in the policy, and a similar layer 4 rule with layer 7 rules is also
+	// specified, then the layer 7 portions of the latter rule will have no effect."
 	if plain, _ := find(func(r model.Rule) bool { return r.Action == model.Accept && r.Layer7 == nil }); len(plain) > 0 {
 		plain[0].Allowed = true
 		return plain[0], true
@@ -274,8 +277,8 @@ func peerMatches(p model.Peer, q question) bool {
 		// "It selects the nodeIPs as the peer type by matching on the IPs present in the node's status."
 		return q.peer != nil && (q.peer.Kind == model.Host || q.peer.Kind == model.RemoteNode) && labelsMatch(*p.Nodes, q.peer.Labels)
 	case p.Block != nil:
-		// "cluster-internal traffic will be checked against the rule as well"; Cilium: "CIDR rules do not apply to traffic where both sides
-		// of the connection are either managed by Cilium or use an IP belonging to a node in the cluster"
+		// "cluster-internal traffic will be checked against the rule as well"; Cilium: "CIDR rules do not apply to traffic
+		// where both sides of the connection are either managed by Cilium or use an IP belonging to a node in the cluster"
 		if p.Block.OutsideOnly && q.kind != model.World {
 			return false
 		}
@@ -294,10 +297,11 @@ func peerMatches(p model.Peer, q question) bool {
 	return q.kind == model.World && slices.ContainsFunc(q.names, func(name string) bool { return NameMatches(p.Domain, name) })
 }
 
-// NameMatches: "MatchPattern allows using wildcards to match DNS names. All wildcards are case insensitive. The wildcards are: * matches 0 or more DNS valid
-// characters, and may occur anywhere in the pattern. As a special case a * as the leftmost character, without a following '.', matches all subdomains as well as
-// the name to the right." "**. is a special prefix which matches all multilevel subdomains in the prefix." Of network-policy-api: "*.kubernetes.io matches [...]
-// latest.blog.kubernetes.io".
+// NameMatches: "MatchPattern allows using wildcards to match DNS names. All wildcards are case insensitive. The
+// wildcards are: * matches 0 or more DNS valid characters, and may occur anywhere in the pattern. As a special case a *
+// as the leftmost character, without a following '.', matches all subdomains as well as the name to the right." "**. is
+// a special prefix which matches all multilevel subdomains in the prefix." Of network-policy-api: "*.kubernetes.io
+// matches [...] latest.blog.kubernetes.io".
 func NameMatches(rule model.DNSRule, name string) bool {
 	const valid = "[-a-z0-9_]"
 	switch {

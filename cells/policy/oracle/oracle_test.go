@@ -194,7 +194,8 @@ func same(want oracle.Answer, got engine.Decision) bool {
 	return want == answer
 }
 
-// update makes random changes to the world, and returns them. Endpoints that were there come back, some with one change.
+// update makes random changes to the world, and returns them. Endpoints that were there come back, some with one
+// change.
 func update(r oracle.Random, w *oracle.World, history *[]model.Endpoint) engine.Update {
 	var u engine.Update
 	for range r.IntN(3) {
@@ -249,7 +250,8 @@ func update(r oracle.Random, w *oracle.World, history *[]model.Endpoint) engine.
 	return u
 }
 
-// tellDomains returns how the addresses of the rules that policies have now differ from what was told, which it changes.
+// tellDomains returns how the addresses of the rules that policies have now differ from what was told, which it
+// changes.
 func tellDomains(w oracle.World, told map[model.DNSRule][]netip.Addr) (changes []engine.DomainChange) {
 	for _, rule := range oracle.Domains() {
 		if !usesDomain(w, rule) {

@@ -48,7 +48,8 @@ func prefixValue(e *engine.Engine, cidr netip.Prefix, class engine.ClassID) uint
 	return uint32(class)
 }
 
-// addresses is a copy's part of the maps addresses and prefixes. The engine knows the class of an address: there may be a million.
+// addresses is a copy's part of the maps addresses and prefixes. The engine knows the class of an address: there may be
+// a million.
 type addresses struct {
 	maps       Maps
 	copyNumber uint32

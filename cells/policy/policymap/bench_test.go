@@ -73,7 +73,8 @@ func policyOf(i int) model.Policy {
 	}
 }
 
-// BenchmarkApply writes the policy of a large cluster, then one more policy, and one more label, with 10,000 pods of other nodes, 1,000 policies and 250 local pods.
+// BenchmarkApply writes the policy of a large cluster, then one more policy, and one more label, with 10,000 pods of
+// other nodes, 1,000 policies and 250 local pods.
 func BenchmarkApply(b *testing.B) {
 	var all engine.Update
 	ids := map[string]uint16{}
@@ -153,7 +154,8 @@ func BenchmarkApply(b *testing.B) {
 	})
 }
 
-// BenchmarkMemory counts what stays of the address of a pod of another node: in the agent, and in the kernel's maps (Linux 6.4 and later say it).
+// BenchmarkMemory counts what stays of the address of a pod of another node: in the agent, and in the kernel's maps
+// (Linux 6.4 and later say it).
 func BenchmarkMemory(b *testing.B) {
 	heap := func() uint64 {
 		runtime.GC()

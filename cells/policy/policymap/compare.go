@@ -29,7 +29,8 @@ type Difference struct {
 	Detail string // what is there, and what should be
 }
 
-// Compare returns where the maps are not as the engine says, which must be as in the last call of [Writer.Apply]. When that has failed there is nothing to compare.
+// Compare returns where the maps are not as the engine says, which must be as in the last call of [Writer.Apply]. When
+// that has failed there is nothing to compare.
 func (w *Writer) Compare(e *engine.Engine, ids map[string]uint16) ([]Difference, error) {
 	if w.current == nil {
 		return nil, nil
@@ -99,7 +100,8 @@ func prefixText(k abi.PrefixKey) string {
 	return fmt.Sprintf("%s/%d", addr, bits)
 }
 
-// tables compares what classes have in the tables that endpoints use. Entries of other tables and classes may be there that are removed soon.
+// tables compares what classes have in the tables that endpoints use. Entries of other tables and classes may be there
+// that are removed soon.
 func (c *comparison) tables() error {
 	want, ours := map[abi.TableKey]uint32{}, map[abi.TableKey]uint32{}
 	if c.copy.endpoints.ingress != noTable {

@@ -17,7 +17,8 @@ import (
 	"porin.dev/porin/cells/policy/policymap"
 )
 
-// TestCompareAfterChanges finds nothing after random changes, by agents that follow each other, whatever has been removed already.
+// TestCompareAfterChanges finds nothing after random changes, by agents that follow each other, whatever has been
+// removed already.
 func TestCompareAfterChanges(t *testing.T) {
 	m := newMaps(t)
 	first := rand.Uint64()
@@ -198,8 +199,8 @@ func TestCleanRemovesOtherCopy(t *testing.T) {
 	}
 }
 
-// TestCompareUnknownEndpoint has a previous agent restrict a pod that this one does not know: only its node reaches it, unless the node is subject to policies,
-// and that is as it should be.
+// TestCompareUnknownEndpoint has a previous agent restrict a pod that this one does not know: only its node reaches it,
+// unless the node is subject to policies, and that is as it should be.
 func TestCompareUnknownEndpoint(t *testing.T) {
 	for _, hostPolicy := range []bool{true, false} {
 		w := newShop(t)
@@ -252,7 +253,8 @@ func TestCompareUnknownEndpoint(t *testing.T) {
 	}
 }
 
-// TestForgetUnknownEndpoint has a pod that a previous agent has restricted be gone, before the next agent has written anything and afterwards.
+// TestForgetUnknownEndpoint has a pod that a previous agent has restricted be gone, before the next agent has written
+// anything and afterwards.
 func TestForgetUnknownEndpoint(t *testing.T) {
 	for _, first := range []bool{true, false} {
 		w := newShop(t)

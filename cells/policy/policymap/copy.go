@@ -22,7 +22,8 @@ func newPolicyCopy(m Maps, number uint32) *policyCopy {
 	return c
 }
 
-// numbered returns the number in the maps for n, which is at least 1. The two copies never use the same number, and neither uses 0 or 1.
+// numbered returns the number in the maps for n, which is at least 1. The two copies never use the same number, and
+// neither uses 0 or 1.
 func numbered(n, copyNumber uint32) uint32 { return n*abi.PolicyCopies + copyNumber }
 
 // write writes everything into an empty copy.

@@ -62,9 +62,10 @@ func (x *endpoints) set(e *engine.Engine, key string, id uint16) error {
 	return nil
 }
 
-// denyUnknown denies everything to endpoints that the active copy restricts and this one does not know: they may come back with the next change. Their node
-// reaches them, as it reaches all pods, if allowHost says so: a kubelet would kill them. were are the endpoints of the last copy of this agent; when there was none, all
-// may be such endpoints of a previous agent. It returns the endpoints that are or were restricted.
+// denyUnknown denies everything to endpoints that the active copy restricts and this one does not know: they may come
+// back with the next change. Their node reaches them, as it reaches all pods, if allowHost says so: a kubelet would
+// kill them. were are the endpoints of the last copy of this agent; when there was none, all may be such endpoints of a
+// previous agent. It returns the endpoints that are or were restricted.
 func (x *endpoints) denyUnknown(were map[uint16]bool, allowHost bool) (restricted map[uint16]abi.Policy, err error) {
 	if allowHost {
 		x.ingress = fromNode(x.copyNumber)

@@ -10,7 +10,8 @@ import (
 	"porin.dev/porin/cells/policy/model"
 )
 
-// errNotInPlace is returned for a change that cannot be made entry by entry: some packet would get a decision that is neither the old one nor the new one.
+// errNotInPlace is returned for a change that cannot be made entry by entry: some packet would get a decision that is
+// neither the old one nor the new one.
 var errNotInPlace = errors.New("the change needs a new copy of the policy")
 
 // move is a change of the class of addresses.
@@ -51,8 +52,9 @@ func (u *update) plan(change engine.Change) plan {
 	return p
 }
 
-// check finds out whether the change can be made in place: first the rows of tables change, then the addresses move, then endpoints get other tables. It gives classes
-// in tables that are going away the rows that their addresses have there now. Otherwise it returns errNotInPlace.
+// check finds out whether the change can be made in place: first the rows of tables change, then the addresses move,
+// then endpoints get other tables. It gives classes in tables that are going away the rows that their addresses have
+// there now. Otherwise it returns errNotInPlace.
 func (u *update) check(change engine.Change, p plan) error {
 	changes := map[engine.TableID]map[engine.ClassID]string{}
 	removed := map[engine.TableID]bool{}

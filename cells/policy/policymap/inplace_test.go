@@ -59,7 +59,8 @@ func TestRemoveAllIPv4(t *testing.T) {
 	}
 }
 
-// TestRemoveAllIPv4Interrupted has a second policy, which denies everything: IPv6 addresses, which the maps do not have, are denied before, after and in between.
+// TestRemoveAllIPv4Interrupted has a second policy, which denies everything: IPv6 addresses, which the maps do not
+// have, are denied before, after and in between.
 func TestRemoveAllIPv4Interrupted(t *testing.T) {
 	m := newMaps(t)
 	deny := allIPv4Policy()
@@ -92,7 +93,8 @@ func classIn(t *testing.T, m policymap.Maps, addr netip.Addr) (class uint32) {
 	return class
 }
 
-// TestInterruptedChange has random changes fail at the endpoints' tables, which come last: the maps must have for each connection the old verdict or the new one.
+// TestInterruptedChange has random changes fail at the endpoints' tables, which come last: the maps must have for each
+// connection the old verdict or the new one.
 func TestInterruptedChange(t *testing.T) {
 	first := rand.Uint64()
 	failed := 0

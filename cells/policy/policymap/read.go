@@ -16,8 +16,8 @@ import (
 
 // The functions of this file look up what the programs do, in the same way: bpf/lib/policy.h has similar names.
 
-// Egress returns the value of the row that decides about a connection of the endpoint with this ID to an address: [engine.ValueDeny], [engine.ValueAllow], or the
-// number of layer 7 rules.
+// Egress returns the value of the row that decides about a connection of the endpoint with this ID to an address:
+// [engine.ValueDeny], [engine.ValueAllow], or the number of layer 7 rules.
 func (m Maps) Egress(id uint16, to netip.Addr, protocol model.Protocol, port uint16) (uint32, error) {
 	return m.readConsistent(id, to, func(s state) (uint32, error) {
 		if s.policy.Egress[s.copyNumber] == 0 {
@@ -27,8 +27,8 @@ func (m Maps) Egress(id uint16, to netip.Addr, protocol model.Protocol, port uin
 	})
 }
 
-// Ingress is [Maps.Egress] for a connection of an address to the endpoint with this ID. Of a connection from an address of this node, fromNode says that the
-// node has not forwarded it.
+// Ingress is [Maps.Egress] for a connection of an address to the endpoint with this ID. Of a connection from an address
+// of this node, fromNode says that the node has not forwarded it.
 func (m Maps) Ingress(id uint16, from netip.Addr, fromNode bool, protocol model.Protocol, port uint16) (uint32, error) {
 	return m.readConsistent(id, from, func(s state) (uint32, error) {
 		if s.policy.Ingress[s.copyNumber] == 0 {
@@ -45,16 +45,16 @@ func (m Maps) Ingress(id uint16, from netip.Addr, fromNode bool, protocol model.
 // maxReads is how often a verdict is read: a change takes longer than one.
 const maxReads = 100
 
-// state has the map entries, other than tables and rows, that a verdict depends on. The writer changes one of them before it removes
-// tables and rows that it has replaced.
+// state has the map entries, other than tables and rows, that a verdict depends on. The writer changes one of them
+// before it removes tables and rows that it has replaced.
 type state struct {
 	copyNumber uint32
 	policy     abi.Policy
 	class      uint32 // of the peer
 }
 
-// readConsistent calls read with the state of an endpoint and a peer, and repeats it if the state has changed meanwhile: the writer
-// waits for BPF programs before it removes replaced entries, but not for this process.
+// readConsistent calls read with the state of an endpoint and a peer, and repeats it if the state has changed
+// meanwhile: the writer waits for BPF programs before it removes replaced entries, but not for this process.
 func (m Maps) readConsistent(id uint16, peer netip.Addr, read func(state) (uint32, error)) (value uint32, err error) {
 	now, err := m.readState(id, peer)
 	if err != nil {
@@ -133,7 +133,8 @@ func (m Maps) value(table, class uint32, protocol model.Protocol, port uint16) (
 	return value, err
 }
 
-// Layer7 returns the numbers of layer 7 rules that rows have, those rows included that nothing points to any more, but a program may be about to read.
+// Layer7 returns the numbers of layer 7 rules that rows have, those rows included that nothing points to any more, but
+// a program may be about to read.
 func (m Maps) Layer7() (map[uint32]bool, error) {
 	numbers := map[uint32]bool{}
 	err := eachEntry(m.Rows, func(_ abi.RowKey, value uint32) error {

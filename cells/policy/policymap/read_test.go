@@ -134,7 +134,8 @@ func kindOf(value uint32) string {
 	return "layer 7"
 }
 
-// TestReadForwarded has a connection that the node has forwarded: its address is not the node's right to reach its pods.
+// TestReadForwarded has a connection that the node has forwarded: its address is not the node's right to reach its
+// pods.
 func TestReadForwarded(t *testing.T) {
 	m := newMaps(t)
 	node := netip.MustParseAddr("192.0.2.1")

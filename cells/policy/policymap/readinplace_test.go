@@ -12,8 +12,9 @@ import (
 	"porin.dev/porin/cells/policy/policymap"
 )
 
-// TestReadBesideWriterInPlace has a policy change in place again and again, on a machine that has more to do. Port 80 is allowed by all of them, so each verdict
-// is that it is: a proxy closes a connection that gets another one. The writer waits for programs before it removes rows, and not for a process that reads.
+// TestReadBesideWriterInPlace has a policy change in place again and again, on a machine that has more to do. Port 80
+// is allowed by all of them, so each verdict is that it is: a proxy closes a connection that gets another one. The
+// writer waits for programs before it removes rows, and not for a process that reads.
 func TestReadBesideWriterInPlace(t *testing.T) {
 	m := newMaps(t)
 	e, w, ids := engine.New(engine.Config{}), policymap.New(m), map[string]uint16{"pod0": 1}

@@ -7,7 +7,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// removals are entries to which nothing points any more. A program that has read the pointer before may be about to need them.
+// removals are entries to which nothing points any more. A program that has read the pointer before may be about to
+// need them.
 type removals struct {
 	list []func() error
 	safe atomic.Bool // no program has a pointer from before

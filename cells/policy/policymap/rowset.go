@@ -44,8 +44,8 @@ type entry struct {
 	value uint32
 }
 
-// entriesOf returns the entries of a set, without its number: one for each row, and one for later fragments of each protocol with ports,
-// of ICMP if it has rows of its own, and of unknown protocols.
+// entriesOf returns the entries of a set, without its number: one for each row, and one for later fragments of each
+// protocol with ports, of ICMP if it has rows of its own, and of unknown protocols.
 func entriesOf(rows []engine.Row) (entries []entry) {
 	for _, r := range rows {
 		entries = append(entries, entry{keyOf(r), r.Decision.Value()})
@@ -96,8 +96,8 @@ func (s *rowSet) value(i int) uint32 {
 	return binary.BigEndian.Uint32([]byte(s.content[rowText*(i+1)-4 : rowText*(i+1)]))
 }
 
-// withoutRows returns the number of the set without rows that says the same: all rows deny, or all allow without layer 7 rules. They are complete, so they are
-// about everything.
+// withoutRows returns the number of the set without rows that says the same: all rows deny, or all allow without layer
+// 7 rules. They are complete, so they are about everything.
 func withoutRows(rows []engine.Row) (number uint32, ok bool) {
 	number = abi.RowsDeny
 	for i, r := range rows {
@@ -125,7 +125,8 @@ func newRowSets(m Maps, copyNumber uint32) *rowSets {
 	return &rowSets{m: m.Rows, copyNumber: copyNumber, byContent: map[string]*rowSet{}}
 }
 
-// acquire returns the set with these rows, which stays until it is released as often. A new one is written before anything points to it.
+// acquire returns the set with these rows, which stays until it is released as often. A new one is written before
+// anything points to it.
 func (x *rowSets) acquire(rows []engine.Row) (*rowSet, error) {
 	content := contentOf(rows)
 	set := x.byContent[content]

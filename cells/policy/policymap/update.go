@@ -64,8 +64,8 @@ func (u *update) apply(change engine.Change, p plan) error {
 	return nil
 }
 
-// changeClass points a class in a table to other rows. What is removed is removed later: until the addresses have left a class that is gone, and a program that
-// has read their class is through, the class keeps its rows.
+// changeClass points a class in a table to other rows. What is removed is removed later: until the addresses have left
+// a class that is gone, and a program that has read their class is through, the class keeps its rows.
 func (u *update) changeClass(id engine.TableID, own engine.ClassRows) error {
 	t := u.tables.byID[id]
 	if t == nil {

@@ -27,7 +27,8 @@ func (w *Writer) Use() []Use {
 	}
 }
 
-// Fits returns [ErrNoRoom] when a copy of what the engine says would not fit into the maps. It writes nothing. ids has the ID of each local endpoint by its key.
+// Fits returns [ErrNoRoom] when a copy of what the engine says would not fit into the maps. It writes nothing. ids has
+// the ID of each local endpoint by its key.
 func (m Maps) Fits(e *engine.Engine, ids map[string]uint16) error {
 	tables, rows := 0, 0
 	sets := map[string]bool{}

@@ -33,8 +33,9 @@ func (w *Writer) Clean() (err error) {
 	return nil
 }
 
-// Apply makes the maps say what the engine says after a change; nil stands for everything. ids has the ID of each local endpoint by its key. The first call, and the
-// one after an error, writes everything. After an error the last policy stays in force, or for some packets the new one.
+// Apply makes the maps say what the engine says after a change; nil stands for everything. ids has the ID of each local
+// endpoint by its key. The first call, and the one after an error, writes everything. After an error the last policy
+// stays in force, or for some packets the new one.
 func (w *Writer) Apply(e *engine.Engine, change *engine.Change, ids map[string]uint16) error {
 	if err := w.Clean(); err != nil {
 		return err
@@ -94,7 +95,8 @@ func (w *Writer) DeniesUnknown() bool {
 	return w.current != nil && len(w.current.endpoints.unknown) > 0
 }
 
-// Forget lets go of an ID that a previous agent has restricted, and whose endpoint is gone. An ID that the last Apply was told of stays as it is.
+// Forget lets go of an ID that a previous agent has restricted, and whose endpoint is gone. An ID that the last Apply
+// was told of stays as it is.
 func (w *Writer) Forget(id uint16) error {
 	if w.current != nil && !w.unknown[id] {
 		return nil

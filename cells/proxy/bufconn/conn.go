@@ -1,5 +1,5 @@
-// Package bufconn reads from a connection into a buffer that is held only while it has data. A connection that waits for its
-// peer has no buffer.
+// Package bufconn reads from a connection into a buffer that is held only while it has data. A connection that waits
+// for its peer has no buffer.
 package bufconn
 
 import (
@@ -14,8 +14,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// BufferSize is the size of a connection's buffer while it has data; it grows for a longer head. A frame of HTTP/2's usual size
-// fits in it, and it is a size that the allocator has.
+// BufferSize is the size of a connection's buffer while it has data; it grows for a longer head. A frame of HTTP/2's
+// usual size fits in it, and it is a size that the allocator has.
 const BufferSize = 18 << 10
 
 // Buffer is one of a pool of buffers of the same size.

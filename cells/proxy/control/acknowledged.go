@@ -17,7 +17,8 @@ const (
 	maxAcknowledged           = 16384
 )
 
-// acknowledged are the addresses of names that an agent has put into the policy. Its methods may be called concurrently.
+// acknowledged are the addresses of names that an agent has put into the policy. Its methods may be called
+// concurrently.
 type acknowledged struct {
 	ttl names.Config // only MinTTL and MaxTTL are used
 

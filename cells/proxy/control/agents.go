@@ -118,7 +118,8 @@ func (s *Server) listens(l *redirect.Listeners) {
 	}
 }
 
-// sendSockets sends an agent copies of the sockets. It does not wait for an answer, but up to [writeTimeout] for the write.
+// sendSockets sends an agent copies of the sockets. It does not wait for an answer, but up to [writeTimeout] for the
+// write.
 func (s *Server) sendSockets(agent *rpcConn) {
 	s.mu.Lock()
 	sockets := s.sockets

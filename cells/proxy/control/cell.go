@@ -43,7 +43,8 @@ type clientParams struct {
 	Log       *slog.Logger
 }
 
-// startClient is [NewClient] bound to the application's life. It connects before endpoints are restored: the first write of policies needs the proxy.
+// startClient is [NewClient] bound to the application's life. It connects before endpoints are restored: the first
+// write of policies needs the proxy.
 func startClient(p clientParams) *Client {
 	c := NewClient(p.Config, p.Names, p.Log)
 	ctx, cancel := context.WithCancel(context.Background())

@@ -23,12 +23,13 @@ var ErrNotConnected = fault.New(fault.Unavailable, "porin-proxy is not connected
 const (
 	firstDial = 20 * time.Millisecond // the pause after a dial that failed
 	lastDial  = time.Second
-	// callTimeout bounds a call of the agent whose caller has no timeout of its own: the first one, with which the proxy gets all rules, later
-	// rules, and names.
+	// callTimeout bounds a call of the agent whose caller has no timeout of its own: the first one, with which the proxy
+	// gets all rules, later rules, and names.
 	callTimeout = 10 * time.Second
 )
 
-// Client is the agent's end of the connection to a proxy in a process of its own: a [policy.Proxy]. While the proxy is away, connections that need it wait.
+// Client is the agent's end of the connection to a proxy in a process of its own: a [policy.Proxy]. While the proxy is
+// away, connections that need it wait.
 type Client struct {
 	cfg     ClientConfig
 	names   Names
@@ -67,7 +68,8 @@ func NewClient(cfg ClientConfig, names Names, log *slog.Logger) *Client {
 // Task is the loop that connects to the proxy.
 func (c *Client) Task() *task.Task { return c.task }
 
-// Close closes the sockets that the agent holds, after the task has ended. Where the proxy is away, connections that wait are reset.
+// Close closes the sockets that the agent holds, after the task has ended. Where the proxy is away, connections that
+// wait are reset.
 func (c *Client) Close() error { return c.sockets.close() }
 
 // Healthy implements [policy.Proxy].
@@ -138,7 +140,8 @@ func (c *Client) run(ctx context.Context) error {
 	return ctx.Err()
 }
 
-// connect says hello to the proxy, with all rules and the sockets that the agent holds. ended is closed when the proxy is gone or replaced.
+// connect says hello to the proxy, with all rules and the sockets that the agent holds. ended is closed when the proxy
+// is gone or replaced.
 func (c *Client) connect(ctx context.Context, serving *sync.WaitGroup) (_ *proxyConn, ended <-chan struct{}, err error) {
 	helloCtx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()

@@ -103,7 +103,8 @@ func startClientAt(t *testing.T, socket string) (*Client, *agentNames) {
 
 var someRules = map[uint32]model.Layer7{7: {HTTP: []model.HTTPRule{{Path: "/x"}}}}
 
-// TestClientRefused: a proxy that goes while it says hello, or refuses the agent, is tried again, and what waits for it is done then.
+// TestClientRefused: a proxy that goes while it says hello, or refuses the agent, is tried again, and what waits for it
+// is done then.
 func TestClientRefused(t *testing.T) {
 	socket := filepath.Join(t.TempDir(), "s")
 	proxy := newFakeProxy(t, socket)
@@ -168,7 +169,8 @@ func TestClientScope(t *testing.T) {
 
 var prefixes = cmp.Comparer(func(x, y netip.Prefix) bool { return x == y })
 
-// TestClientPrepareHeldUp: while the proxy does not answer about other rules, a caller waits for no longer than it wants.
+// TestClientPrepareHeldUp: while the proxy does not answer about other rules, a caller waits for no longer than it
+// wants.
 func TestClientPrepareHeldUp(t *testing.T) {
 	socket := filepath.Join(t.TempDir(), "s")
 	proxy := newFakeProxy(t, socket)
@@ -195,7 +197,8 @@ func TestClientPrepareHeldUp(t *testing.T) {
 	}
 }
 
-// TestClientPrevious: a proxy that was replaced and still serves requests gets rules, too, before anything is decided by them.
+// TestClientPrevious: a proxy that was replaced and still serves requests gets rules, too, before anything is decided
+// by them.
 func TestClientPrevious(t *testing.T) {
 	socket := filepath.Join(t.TempDir(), "s")
 	proxy := newFakeProxy(t, socket)

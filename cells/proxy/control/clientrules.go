@@ -141,7 +141,8 @@ func (c *Client) Prepare(ctx context.Context, rules map[uint32]model.Layer7) err
 // previousTimeout bounds how long rules wait for proxies that were replaced.
 const previousTimeout = time.Second
 
-// sendPrevious gives the rules to proxies that were replaced and still serve requests, which are decided by the rows that are about to be written.
+// sendPrevious gives the rules to proxies that were replaced and still serve requests, which are decided by the rows
+// that are about to be written.
 func (c *Client) sendPrevious(ctx context.Context, needed uint64) {
 	ctx, cancel := context.WithTimeout(ctx, previousTimeout)
 	defer cancel()

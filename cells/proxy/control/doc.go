@@ -29,7 +29,8 @@
 //
 // The next proxy gets these addresses with the handover.
 //
-// The next proxy takes over. Connections and queries are accepted by the previous one until serving, and by both for a moment:
+// The next proxy takes over. Connections and queries are accepted by the previous one until serving, and by both for a
+// moment:
 //
 //	next                                               previous
 //	take-over                                   -->    stops accepting control connections, tells the agent: replaced

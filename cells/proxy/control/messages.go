@@ -14,8 +14,9 @@ import (
 	"porin.dev/porin/internal/fault"
 )
 
-// The versions of the protocol that this process speaks. A later version reads an earlier one's messages: fields may be added, which older processes ignore, and a
-// call that a process does not know is answered with an error. Whoever connects proposes; the highest version that both speak is used.
+// The versions of the protocol that this process speaks. A later version reads an earlier one's messages: fields may be
+// added, which older processes ignore, and a call that a process does not know is answered with an error. Whoever
+// connects proposes; the highest version that both speak is used.
 const (
 	oldestProtocol = 1
 	newestProtocol = 1
@@ -71,8 +72,8 @@ type snapshot struct {
 	Names   *policy.NameScope          `json:"names,omitempty"`   // nil: unknown
 }
 
-// decode returns the rules, and why some cannot be used. A field that this process does not know would restrict what the rules accept: they are rejected, and what
-// needs them is denied.
+// decode returns the rules, and why some cannot be used. A field that this process does not know would restrict what
+// the rules accept: they are rejected, and what needs them is denied.
 func (s snapshot) decode() (map[uint32]model.Layer7, rejectedRules) {
 	all, rejected := map[uint32]model.Layer7{}, rejectedRules{}
 	for number, text := range s.Rules {
@@ -111,8 +112,8 @@ type hold struct {
 	Sockets []uint32 `json:"sockets,omitempty"`
 }
 
-// takeOverAnswer answers take-over. Its descriptors are, in this order: the listening sockets of Sockets, the lock of the folder of the pin if Locked, the lock of
-// the control socket, and the control socket.
+// takeOverAnswer answers take-over. Its descriptors are, in this order: the listening sockets of Sockets, the lock of
+// the folder of the pin if Locked, the lock of the control socket, and the control socket.
 type takeOverAnswer struct {
 	Sockets []uint32 `json:"sockets,omitempty"`
 	Locked  bool     `json:"locked,omitempty"`
@@ -130,7 +131,8 @@ type report struct {
 	Error       string `json:"error,omitempty"`
 }
 
-// socketsOf takes the files of the sockets out of the message, and maps each to its index. On an error it takes none: the caller closes the message's files.
+// socketsOf takes the files of the sockets out of the message, and maps each to its index. On an error it takes none:
+// the caller closes the message's files.
 func socketsOf(m *message, indexes []uint32) (redirect.Sockets, error) {
 	if len(m.files) < len(indexes) {
 		return nil, fmt.Errorf("%s: %d descriptors have come, want at least %d", m.Method, len(m.files), len(indexes))

@@ -38,8 +38,8 @@ func newScope(told *policy.NameScope) (*scope, error) {
 // selects reports whether a rule of a policy may select addresses of the name.
 func (s *scope) selects(name string) bool { return s == nil || s.rules.Match(name) }
 
-// outside returns the addresses that change the policy when a rule selects their name: neither addresses of the cluster nor
-// loopback, link-local and the like.
+// outside returns the addresses that change the policy when a rule selects their name: neither addresses of the cluster
+// nor loopback, link-local and the like.
 func (s *scope) outside(addresses []dnsname.Address) (found []netip.Addr) {
 	for _, a := range addresses {
 		addr := names.Normalize(a.Addr)

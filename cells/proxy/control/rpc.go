@@ -23,7 +23,8 @@ type wireError struct {
 
 func (e *wireError) asError() error { return fault.Wrap(e.Kind, errors.New(e.Text)) }
 
-// handler answers a call. It owns the files of the message, and returns the answer's body and files, which are closed when they are sent.
+// handler answers a call. It owns the files of the message, and returns the answer's body and files, which are closed
+// when they are sent.
 type handler func(ctx context.Context, m message) (body any, files []*os.File, err error)
 
 // rpcConn is one end of a connection. Either end may call the other, and several calls may be in flight.
@@ -42,8 +43,8 @@ func newRPCConn(conn *net.UnixConn, handle handler) *rpcConn {
 	return &rpcConn{wire: newWire(conn), handle: handle, waiting: map[uint64]chan message{}}
 }
 
-// serve reads until the connection ends, and answers calls. Calls of the other end may run at the same time; notifications are handled in order, before what
-// comes after them. It returns when all of them are.
+// serve reads until the connection ends, and answers calls. Calls of the other end may run at the same time;
+// notifications are handled in order, before what comes after them. It returns when all of them are.
 func (r *rpcConn) serve(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer r.calls.Wait()
@@ -109,8 +110,8 @@ func (r *rpcConn) deliver(m message) {
 	c <- m
 }
 
-// notify sends a message without an answer. It blocks while another message is written, and for at most [writeTimeout] if the other end does not read. The
-// caller keeps the files.
+// notify sends a message without an answer. It blocks while another message is written, and for at most [writeTimeout]
+// if the other end does not read. The caller keeps the files.
 func (r *rpcConn) notify(method string, body any, files ...*os.File) error {
 	text, err := json.Marshal(body)
 	if err != nil {

@@ -125,7 +125,8 @@ func TestCallUnanswered(t *testing.T) {
 	}
 }
 
-// TestWriteToEnded: who calls in the moment in which the other end goes hears that it is gone, also when the writer notices that before the reader.
+// TestWriteToEnded: who calls in the moment in which the other end goes hears that it is gone, also when the writer
+// notices that before the reader.
 func TestWriteToEnded(t *testing.T) {
 	a, b := pair(t)
 	if err := b.Close(); err != nil {

@@ -9,10 +9,12 @@ import (
 	"porin.dev/porin/internal/fault"
 )
 
-// agentWait is how long a start without a previous proxy waits for an agent, which may hold sockets with connections that wait.
+// agentWait is how long a start without a previous proxy waits for an agent, which may hold sockets with connections
+// that wait.
 const agentWait = 2 * time.Second
 
-// startFromFile goes on with the rules of the file, unless an agent comes before. Without maps no agent has run in this boot.
+// startFromFile goes on with the rules of the file, unless an agent comes before. Without maps no agent has run in this
+// boot.
 func (s *Server) startFromFile() {
 	select {
 	case <-s.agentConnected:

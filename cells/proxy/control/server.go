@@ -26,7 +26,8 @@ type Maps interface {
 
 // Server is the proxy's end: it is controlled by the agent, and gives its place to the next proxy.
 //
-// Locks are taken in this order: updating, [proxy.Proxy]'s (held when it tells of its sockets), mu, [redirect.Redirect]'s.
+// Locks are taken in this order: updating, [proxy.Proxy]'s (held when it tells of its sockets), mu,
+// [redirect.Redirect]'s.
 type Server struct {
 	cfg             ServerConfig
 	proxy           *proxy.Proxy
@@ -52,7 +53,8 @@ type Server struct {
 	agents   map[*rpcConn]struct{}
 	current  *rpcConn            // that said hello last
 	sockets  *redirect.Listeners // the proxy listens on them; nil: none
-	// The four flags are independent: a server that stops may be handing over, and a server that hands over may not have the rules yet.
+	// The four flags are independent: a server that stops may be handing over, and a server that hands over may not have
+	// the rules yet.
 	//
 	//	Start ends --> started --> take-over: handingOver --> aborted: not any more
 	//	                                          '--> serving: stopping, too; handingOver stays, so that rules of an agent are not confirmed
@@ -80,7 +82,8 @@ func NewServer(cfg ServerConfig, p *proxy.Proxy, m Maps, learner *Learner, repla
 	return s, cfg.Validate()
 }
 
-// Start takes over from the proxy that serves the socket, or else serves it, waits for the agent a moment, and goes on with the rules that were in force last.
+// Start takes over from the proxy that serves the socket, or else serves it, waits for the agent a moment, and goes on
+// with the rules that were in force last.
 func (s *Server) Start(ctx context.Context) error {
 	took, err := s.takeOver(ctx)
 	if err != nil {
@@ -102,8 +105,8 @@ func (s *Server) Start(ctx context.Context) error {
 	return nil
 }
 
-// Drain lets the requests end that are being served before Stop, while the proxy serves new ones, and may be replaced by another one at once. It returns when
-// they have ended, or another one has taken over.
+// Drain lets the requests end that are being served before Stop, while the proxy serves new ones, and may be replaced
+// by another one at once. It returns when they have ended, or another one has taken over.
 func (s *Server) Drain() {
 	ctx, cancel := context.WithCancel(s.ctx)
 	defer cancel()
@@ -117,7 +120,8 @@ func (s *Server) Drain() {
 	s.proxy.Drain(ctx)
 }
 
-// Stop lets the requests end that are being served, while the agent still controls them, and closes the connections to the agent. It stops the proxy.
+// Stop lets the requests end that are being served, while the agent still controls them, and closes the connections to
+// the agent. It stops the proxy.
 func (s *Server) Stop(ctx context.Context) error {
 	s.mu.Lock()
 	s.stopping = true

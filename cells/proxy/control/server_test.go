@@ -38,7 +38,8 @@ type noMaps struct{}
 
 func (noMaps) Open() error { return nil }
 
-// newServer returns a proxy without rules, which touches nothing in the kernel, and what is closed when another one has taken over.
+// newServer returns a proxy without rules, which touches nothing in the kernel, and what is closed when another one has
+// taken over.
 func newServer(t *testing.T, dir string) (s *Server, replaced chan struct{}) {
 	t.Helper()
 	return newServerWith(t, dir, noListener{})
@@ -126,7 +127,8 @@ func (s *Server) agentCount() int {
 	return len(s.agents)
 }
 
-// TestTakeOverAborted: an agent that was sent to the next proxy, which has left, comes back by a new connection: its old one is not kept.
+// TestTakeOverAborted: an agent that was sent to the next proxy, which has left, comes back by a new connection: its
+// old one is not kept.
 func TestTakeOverAborted(t *testing.T) {
 	s, _ := newServer(t, t.TempDir())
 	s.start(t)
@@ -147,7 +149,8 @@ func TestTakeOverAborted(t *testing.T) {
 	})
 }
 
-// TestTakeOverSilent: a next proxy that does not begin to serve is not waited for for ever, and when it says later that it serves, it is told that it may not.
+// TestTakeOverSilent: a next proxy that does not begin to serve is not waited for for ever, and when it says later that
+// it serves, it is told that it may not.
 func TestTakeOverSilent(t *testing.T) {
 	s, replaced := newServer(t, t.TempDir())
 	s.handoverTimeout = 50 * time.Millisecond
@@ -262,7 +265,8 @@ func TestPartialRules(t *testing.T) {
 	}
 }
 
-// TestPartialRulesOfNewProxy: agent and proxy start together. Until the agent has written its policies, rows have numbers of earlier rules.
+// TestPartialRulesOfNewProxy: agent and proxy start together. Until the agent has written its policies, rows have
+// numbers of earlier rules.
 func TestPartialRulesOfNewProxy(t *testing.T) {
 	dir := t.TempDir()
 	rule := func(path string) json.RawMessage {
@@ -314,7 +318,8 @@ func (l *refusing) asked(t *testing.T, want ...string) {
 	l.paths = nil
 }
 
-// TestCloseEndpointNames: a name that was acknowledged for an endpoint is not acknowledged for the next endpoint with its ID.
+// TestCloseEndpointNames: a name that was acknowledged for an endpoint is not acknowledged for the next endpoint with
+// its ID.
 func TestCloseEndpointNames(t *testing.T) {
 	s, _ := newServer(t, t.TempDir())
 	s.start(t)
@@ -360,7 +365,8 @@ func TestStartWhilePreviousStops(t *testing.T) {
 	connect(t, next, refuse).sayHello(t)
 }
 
-// TestReplacedWithDamagedRules: a proxy that could not read the rules of its file, while no agent is there, is replaced by the next one as any other.
+// TestReplacedWithDamagedRules: a proxy that could not read the rules of its file, while no agent is there, is replaced
+// by the next one as any other.
 func TestReplacedWithDamagedRules(t *testing.T) {
 	dir := t.TempDir()
 	if err := os.WriteFile(rulesFile{dir}.path(), []byte(`{"version":1,"rules":{"5":`), 0o600); err != nil {

@@ -28,7 +28,8 @@ const (
 // lockSuffix ends the name of the file that a proxy locks.
 const lockSuffix = ".lock"
 
-// lockFile takes the lock at path. Every process that has a copy of the file must close it before another one gets the lock. The file stays.
+// lockFile takes the lock at path. Every process that has a copy of the file must close it before another one gets the
+// lock. The file stays.
 func lockFile(path string) (*os.File, error) {
 	file, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|unix.O_NOFOLLOW, 0o600)
 	if err != nil {
@@ -45,7 +46,8 @@ func lockFile(path string) (*os.File, error) {
 	return nil, errors.Join(fmt.Errorf("lock %s: %w", path, err), file.Close())
 }
 
-// Lock keeps any proxy from serving a socket until the file is closed. It fails while one does, and returns nil if none ever has.
+// Lock keeps any proxy from serving a socket until the file is closed. It fails while one does, and returns nil if none
+// ever has.
 func Lock(socket string) (*os.File, error) {
 	if _, err := os.Lstat(socket + lockSuffix); errors.Is(err, fs.ErrNotExist) {
 		return nil, nil

@@ -23,7 +23,8 @@ const (
 	takeOverTimeout = 10 * time.Second
 	// handoverTimeout is how long the serving proxy waits for it; it goes on then.
 	handoverTimeout = 15 * time.Second
-	// servingWait is how long a serving proxy waits for the previous one to stop serving. It goes on then, unless the previous one answers that it has gone on.
+	// servingWait is how long a serving proxy waits for the previous one to stop serving. It goes on then, unless the
+	// previous one answers that it has gone on.
 	servingWait = 5 * time.Second
 )
 
@@ -66,7 +67,8 @@ func (s *Server) takeOver(ctx context.Context) (took bool, err error) {
 	return true, nil
 }
 
-// confirmTakeover has the previous proxy end. From the call on it is that one which decides: with an error it goes on, and repairs what this one has changed.
+// confirmTakeover has the previous proxy end. From the call on it is that one which decides: with an error it goes on,
+// and repairs what this one has changed.
 func (s *Server) confirmTakeover(previous *rpcConn) error {
 	answered := make(chan error, 1)
 	s.serving.Go(func() {
@@ -103,7 +105,8 @@ func (s *Server) handlePrevious(ctx context.Context, m message) (any, []*os.File
 // agentReturnWait is how long a proxy that takes over waits for the agent, which the previous one has told.
 const agentReturnWait = 2 * time.Second
 
-// startAccepting accepts connections: when the agent is here, which is to learn what answers say, or else with the rules of the previous proxy.
+// startAccepting accepts connections: when the agent is here, which is to learn what answers say, or else with the
+// rules of the previous proxy.
 func (s *Server) startAccepting(ctx context.Context, given takeOverAnswer) error {
 	s.serving.Go(s.accept)
 	if given.Agent {
@@ -168,7 +171,8 @@ func (s *Server) adoptHandover(given takeOverAnswer, files []*os.File) (err erro
 	return nil
 }
 
-// handOver gives the next proxy what it needs, and sends the agent there. This one goes on with connections and queries until that serves.
+// handOver gives the next proxy what it needs, and sends the agent there. This one goes on with connections and queries
+// until that serves.
 func (c *serverConn) handOver(m *message) (any, []*os.File, error) {
 	s := c.server
 	var h hello
@@ -218,7 +222,8 @@ func (c *serverConn) handOver(m *message) (any, []*os.File, error) {
 	return answer, files, nil
 }
 
-// rulesForNextLocked returns the rules that the next proxy gets: the rules in use, or the file's while this proxy waits for its first agent.
+// rulesForNextLocked returns the rules that the next proxy gets: the rules in use, or the file's while this proxy waits
+// for its first agent.
 func (s *Server) rulesForNextLocked() snapshot {
 	if s.resumed || isClosed(s.agentConnected) {
 		return s.rules
@@ -232,7 +237,8 @@ func (s *Server) rulesForNextLocked() snapshot {
 	return rules
 }
 
-// handoverFilesLocked returns the files of a [takeOverAnswer], in its order, also with an error: the caller closes them, given's too.
+// handoverFilesLocked returns the files of a [takeOverAnswer], in its order, also with an error: the caller closes
+// them, given's too.
 func (s *Server) handoverFilesLocked(given redirect.Handover) (files []*os.File, err error) {
 	for _, index := range indexesOf(given.Sockets) {
 		files = append(files, given.Sockets[index])

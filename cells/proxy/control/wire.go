@@ -14,13 +14,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A frame is four bytes with the length of a message, in network byte order, and the message as JSON. File descriptors that belong to it
-// come with its first byte (SCM_RIGHTS, unix(7)).
+// A frame is four bytes with the length of a message, in network byte order, and the message as JSON. File descriptors
+// that belong to it come with its first byte (SCM_RIGHTS, unix(7)).
 
 const (
 	// maxMessage bounds a message. The largest has all layer 7 rules of a node.
 	maxMessage = 64 << 20
-	// maxFiles bounds the descriptors of a message. A handover has 37: the listening sockets, two locks and the control socket.
+	// maxFiles bounds the descriptors of a message. A handover has 37: the listening sockets, two locks and the control
+	// socket.
 	maxFiles = 64
 	// writeTimeout is how long the other end may be without reading.
 	writeTimeout = 2 * time.Second
@@ -49,8 +50,8 @@ type wire struct {
 
 func newWire(conn *net.UnixConn) wire { return wire{conn, make(chan struct{}, 1)} }
 
-// write sends a message. It closes none of its files. When it cannot write it closes the connection, with [errConnClosed]. While another message is written it
-// waits no longer than ctx.
+// write sends a message. It closes none of its files. When it cannot write it closes the connection, with
+// [errConnClosed]. While another message is written it waits no longer than ctx.
 func (w *wire) write(ctx context.Context, m message) error {
 	text, err := json.Marshal(m)
 	if err != nil {
@@ -79,7 +80,8 @@ func (w *wire) write(ctx context.Context, m message) error {
 	return nil
 }
 
-// writeFirst writes the first byte of a frame with the descriptors. [os.File.Fd] would make the sockets block, also in the other process.
+// writeFirst writes the first byte of a frame with the descriptors. [os.File.Fd] would make the sockets block, also in
+// the other process.
 func (w *wire) writeFirst(b []byte, files []*os.File, fds []int) (err error) {
 	if len(files) == 0 {
 		var rights []byte

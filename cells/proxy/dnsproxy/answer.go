@@ -18,13 +18,14 @@ type Answer struct {
 	Endpoint uint16
 	Name     string
 	Chain    []string // the names that CNAME records lead to, in this order
-	// Addresses are Name's, in the order of the records; one may be there twice. A TTL is the least of the address and of the CNAME
-	// records that lead to it.
+	// Addresses are Name's, in the order of the records; one may be there twice. A TTL is the least of the address and of
+	// the CNAME records that lead to it.
 	Addresses []dnsname.Address
 }
 
-// matches reports whether a message is the answer to a query whose question ends at end. If the name in the query has no capitals, the
-// answer may have some. Otherwise the name must be equal: some resolvers choose capitals at random, against forged answers.
+// matches reports whether a message is the answer to a query whose question ends at end. If the name in the query has
+// no capitals, the answer may have some. Otherwise the name must be equal: some resolvers choose capitals at random,
+// against forged answers.
 func matches(answer, query []byte, end int) bool {
 	if len(answer) < end || !bytes.Equal(answer[:2], query[:2]) || word(answer, 2)&(bitResponse|maskOpcode) != bitResponse || word(answer, 4) != 1 {
 		return false
@@ -75,7 +76,8 @@ func (s *section) add(owner int, h recordHeader) {
 // samePointer reports whether two names are the same pointer.
 func samePointer(m []byte, a, b int) bool { return m[a] >= 0xc0 && word(m, a) == word(m, b) }
 
-// readAnswer returns what an answer that matches says. It returns false when the answer section cannot be read; the others are not read.
+// readAnswer returns what an answer that matches says. It returns false when the answer section cannot be read; the
+// others are not read.
 func readAnswer(m []byte, q question) (a Answer, ok bool) {
 	a.Name = q.name
 	var room [32]answerRecord
@@ -168,7 +170,8 @@ func (a *Answer) add(data []byte, ttl time.Duration) {
 	a.Addresses = append(a.Addresses, dnsname.Address{Addr: addr, TTL: ttl})
 }
 
-// addHints adds the addresses in the parameters of a service (RFC 9460). A record that is an alias, with priority 0, has none.
+// addHints adds the addresses in the parameters of a service (RFC 9460). A record that is an alias, with priority 0,
+// has none.
 func (a *Answer) addHints(data []byte, ttl time.Duration) {
 	const ipv4Hint, ipv6Hint = 4, 6
 	if len(data) < 2 || word(data, 0) == 0 {

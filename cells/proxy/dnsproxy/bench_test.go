@@ -44,8 +44,8 @@ func BenchmarkHandle(b *testing.B) {
 	}
 }
 
-// BenchmarkLoopback is the time of a query over UDP, straight to a server, and by a proxy whose policy follows the names at once. The
-// difference is what the proxy adds.
+// BenchmarkLoopback is the time of a query over UDP, straight to a server, and by a proxy whose policy follows the
+// names at once. The difference is what the proxy adds.
 func BenchmarkLoopback(b *testing.B) {
 	packets, err := net.ListenUDP("udp", net.UDPAddrFromAddrPort(netip.MustParseAddrPort("127.0.0.1:0")))
 	if err != nil {

@@ -15,9 +15,10 @@ import (
 // writeTimeout is how long a client may take to read an answer.
 const writeTimeout = 5 * time.Second
 
-// ServeTCP answers the queries of a connection, each as soon as its answer has come (RFC 7766), and closes it. from has everything but the
-// message. It returns when the client has closed it or sends nothing more, when ctx has ended, or when there are too many connections. When draining ends, it
-// answers what has come and what comes within [drainIdle], and no more.
+// ServeTCP answers the queries of a connection, each as soon as its answer has come (RFC 7766), and closes it. from has
+// everything but the message. It returns when the client has closed it or sends nothing more, when ctx has ended, or
+// when there are too many connections. When draining ends, it answers what has come and what comes within [drainIdle],
+// and no more.
 func (h *Handler) ServeTCP(ctx, draining context.Context, conn net.Conn, from Query) {
 	defer conn.Close()
 	from.TCP = true

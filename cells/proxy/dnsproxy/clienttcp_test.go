@@ -98,7 +98,8 @@ func TestServeClients(t *testing.T) {
 	}
 }
 
-// TestServeResolver has the resolver of Go ask, which tries the names of its search list and needs both kinds of addresses.
+// TestServeResolver has the resolver of Go ask, which tries the names of its search list and needs both kinds of
+// addresses.
 func TestServeResolver(t *testing.T) {
 	s := newServer(t, func(w dns.ResponseWriter, m *dns.Msg) {
 		if m.Question[0].Qtype == dns.TypeAAAA {

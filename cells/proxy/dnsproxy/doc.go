@@ -10,21 +10,24 @@
 //	                   |                                `- fails, or is late: SERVFAIL --> pod
 //	                   '-- the same bytes with the ID of the pod --> pod                       [Config.Record] hears of every query
 //
-// The forwarded query is the one that was decided about: a query is forwarded only if it has one meaning. It has one question, with a name without
-// compression, of class IN and a type of data, and nothing behind it but one OPT record. Another parser has to read the same question. The
-// bytes are forwarded as they are, so EDNS options, cookies, the bits DO, AD and CD, and the case of the name pass.
+// The forwarded query is the one that was decided about: a query is forwarded only if it has one meaning. It has one
+// question, with a name without compression, of class IN and a type of data, and nothing behind it but one OPT record.
+// Another parser has to read the same question. The bytes are forwarded as they are, so EDNS options, cookies, the bits
+// DO, AD and CD, and the case of the name pass.
 //
-// An answer is accepted when its ID and the bytes of its question equal the sent query's. The addresses of an answer are from
-// records A and AAAA, and the hints of HTTPS and SVCB, in its answer section under the name of the question or a name that its CNAME records
-// lead to. Hints are learned and not stripped: clients connect to them, and an answer without them would not match its signature.
-// Addresses that only the additional section has are not learned: clients ask for them by name. Answers with an error pass.
+// An answer is accepted when its ID and the bytes of its question equal the sent query's. The addresses of an answer
+// are from records A and AAAA, and the hints of HTTPS and SVCB, in its answer section under the name of the question or
+// a name that its CNAME records lead to. Hints are learned and not stripped: clients connect to them, and an answer
+// without them would not match its signature. Addresses that only the additional section has are not learned: clients
+// ask for them by name. Answers with an error pass.
 //
-// A pod hears SERVFAIL when the server has not answered in time, rather than nothing: the resolvers of glibc and Go ask the next server then,
-// musl asks again, and a client on TCP does not hang. The same holds for a server that says that its port is closed. The timeout is a
-// little shorter than the 5 seconds after which resolvers give up. As a repeated query of a pod is not forwarded while the first one is
-// in flight, a datagram that got lost is repeated here, once.
+// A pod hears SERVFAIL when the server has not answered in time, rather than nothing: the resolvers of glibc and Go ask
+// the next server then, musl asks again, and a client on TCP does not hang. The same holds for a server that says that
+// its port is closed. The timeout is a little shorter than the 5 seconds after which resolvers give up. As a repeated
+// query of a pod is not forwarded while the first one is in flight, a datagram that got lost is repeated here, once.
 //
-// Messages are parsed by hand. The query has to be judged byte by byte, and the usual path has to be short: github.com/miekg/dns builds the
-// whole message with an allocation for each record, accepts what is to be refused here, and is the measure in the tests. The other
-// parser is golang.org/x/net/dns/dnsmessage, which reads a question without allocations.
+// Messages are parsed by hand. The query has to be judged byte by byte, and the usual path has to be short:
+// github.com/miekg/dns builds the whole message with an allocation for each record, accepts what is to be refused here,
+// and is the measure in the tests. The other parser is golang.org/x/net/dns/dnsmessage, which reads a question without
+// allocations.
 package dnsproxy

@@ -81,7 +81,8 @@ func TestHandleForwardsOriginal(t *testing.T) {
 	}
 }
 
-// TestHandleAnswerCase has a server that writes the name as it likes. A query with capitals wants them back, as they may be there against forged answers.
+// TestHandleAnswerCase has a server that writes the name as it likes. A query with capitals wants them back, as they
+// may be there against forged answers.
 func TestHandleAnswerCase(t *testing.T) {
 	for _, tcp := range []bool{false, true} {
 		for asked, want := range map[string]int{"www.example.com.": dns.RcodeSuccess, "www.Example.com.": dns.RcodeServerFailure} {
@@ -101,7 +102,8 @@ func TestHandleAnswerCase(t *testing.T) {
 	}
 }
 
-// TestHandleIgnoresOtherAnswers has a server send what does not match before it answers, and answer with what does not match only.
+// TestHandleIgnoresOtherAnswers has a server send what does not match before it answers, and answer with what does not
+// match only.
 func TestHandleIgnoresOtherAnswers(t *testing.T) {
 	wrong := []func(*dns.Msg){
 		func(m *dns.Msg) { m.Id++ },
@@ -332,7 +334,8 @@ func TestHandleLearnsBeforeReply(t *testing.T) {
 	}
 }
 
-// TestHandleRulesChange changes the rules while the query is on its way, as when the pod goes: nothing is learned for the next pod with its ID.
+// TestHandleRulesChange changes the rules while the query is on its way, as when the pod goes: nothing is learned for
+// the next pod with its ID.
 func TestHandleRulesChange(t *testing.T) {
 	s := newServer(t, answer(t, "example.com. 60 IN A 192.0.2.1"))
 	asked := 0

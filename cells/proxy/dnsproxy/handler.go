@@ -13,16 +13,18 @@ import (
 
 // Config is what a [Handler] needs. All functions may be called concurrently.
 type Config struct {
-	// Allows reports whether the pod may ask for a name, as of package dnsname. It is called for each query, again when the answer is there, and must not block.
+	// Allows reports whether the pod may ask for a name, as of package dnsname. It is called for each query, again when
+	// the answer is there, and must not block.
 	Allows func(q Query, name string) bool
-	// Open returns a socket for a query that came over UDP. It has a source port of its own, chosen at random, and receives only what comes from the server of the
-	// query. receive is called for each datagram, which is valid during the call, and when the socket has failed; maybe once more after Close.
+	// Open returns a socket for a query that came over UDP. It has a source port of its own, chosen at random, and
+	// receives only what comes from the server of the query. receive is called for each datagram, which is valid during
+	// the call, and when the socket has failed; maybe once more after Close.
 	Open func(q Query, receive func(datagram []byte, err error)) (Socket, error)
 	// Dial returns a connection to the server of a query that came over TCP.
 	Dial func(context.Context, Query) (net.Conn, error)
-	// Learn makes the addresses of an answer part of the policy. It is called only if there are any, and must not block. If they are not part of it when Learn
-	// returns, wait is not nil and returns when they are: the pod gets the answer then, or SERVFAIL when wait has failed or ctx has ended. Until wait returns, the
-	// query counts as in flight.
+	// Learn makes the addresses of an answer part of the policy. It is called only if there are any, and must not block.
+	// If they are not part of it when Learn returns, wait is not nil and returns when they are: the pod gets the answer
+	// then, or SERVFAIL when wait has failed or ctx has ended. Until wait returns, the query counts as in flight.
 	Learn func(Answer) (wait func(ctx context.Context) error, err error)
 	// Record hears of each query when its reply is known, and must not block.
 	Record func(Record)
@@ -35,7 +37,8 @@ type Socket interface {
 	io.WriteCloser
 }
 
-// Limits bounds what is in flight: see package quota. A query above them is answered with SERVFAIL, as the pod may try again.
+// Limits bounds what is in flight: see package quota. A query above them is answered with SERVFAIL, as the pod may try
+// again.
 type Limits struct {
 	Timeout                time.Duration // from a query to its reply, of the server and Learn together
 	RetransmitAfter        time.Duration // after which a datagram without answer is sent once more
@@ -85,8 +88,9 @@ func New(c Config) (*Handler, error) {
 	}, nil
 }
 
-// HandleQuery answers a query. It returns before the server has answered, and does not keep the message. A flood of queries has it begin no more than the limits
-// allow. send is called once, maybe before HandleQuery returns, with the reply; nil: the pod gets none. When ctx ends, so does the wait for the server.
+// HandleQuery answers a query. It returns before the server has answered, and does not keep the message. A flood of
+// queries has it begin no more than the limits allow. send is called once, maybe before HandleQuery returns, with the
+// reply; nil: the pod gets none. When ctx ends, so does the wait for the server.
 func (h *Handler) HandleQuery(ctx context.Context, q Query, send func(reply []byte)) {
 	f, refusal := h.admit(q)
 	if f == nil {
@@ -178,7 +182,8 @@ func (h *Handler) handleResult(f *pendingQuery, e serverResult) {
 	h.finish(f)
 }
 
-// learn learns the addresses that the server has said. It returns what waits until they are in force, nil if they are or there are none.
+// learn learns the addresses that the server has said. It returns what waits until they are in force, nil if they are
+// or there are none.
 func (h *Handler) learn(f *pendingQuery, r *result) (wait func(context.Context) error) {
 	if r.outcome != Answered {
 		return nil
@@ -203,7 +208,8 @@ func (h *Handler) learn(f *pendingQuery, r *result) (wait func(context.Context) 
 	return wait
 }
 
-// learnGrace is how long wait may take to return once its time is over. It may have been in time, and this process have had no turn to see that.
+// learnGrace is how long wait may take to return once its time is over. It may have been in time, and this process have
+// had no turn to see that.
 const learnGrace = 10 * time.Millisecond
 
 // await replies when wait has returned, or takes no notice of its deadline.

@@ -219,7 +219,8 @@ func TestNewRefusesLimits(t *testing.T) {
 	}
 }
 
-// TestHandleTruncation has answers that say that they are cut, that are larger than the client receives, and that are cut within a record.
+// TestHandleTruncation has answers that say that they are cut, that are larger than the client receives, and that are
+// cut within a record.
 func TestHandleTruncation(t *testing.T) {
 	var cut atomic.Int32
 	s := newServer(t, func(w dns.ResponseWriter, m *dns.Msg) {

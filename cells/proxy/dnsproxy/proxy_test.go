@@ -38,7 +38,8 @@ func patient() Limits {
 	return l
 }
 
-// newProxy returns a handler whose rules match what ends with example.com, and that learns everything. Its limits are patient.
+// newProxy returns a handler whose rules match what ends with example.com, and that learns everything. Its limits are
+// patient.
 func newProxy(t testing.TB, change func(*Config)) *proxy {
 	t.Helper()
 	p := &proxy{}

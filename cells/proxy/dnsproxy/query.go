@@ -18,7 +18,8 @@ type question struct {
 	udp    int    // how large an answer the client receives over UDP
 }
 
-// readQuestion reads a query, and returns another outcome than "" when it is not to be forwarded, whatever the rules are.
+// readQuestion reads a query, and returns another outcome than "" when it is not to be forwarded, whatever the rules
+// are.
 func readQuestion(m []byte) (question, Outcome) {
 	q := question{udp: minUDP}
 	if len(m) < headerSize {

@@ -2,7 +2,8 @@ package dnsproxy
 
 import "encoding/binary"
 
-// makeReply returns what the pod hears of a query that is not answered with what a server said; nil when it hears nothing.
+// makeReply returns what the pod hears of a query that is not answered with what a server said; nil when it hears
+// nothing.
 func makeReply(m []byte, q question, o Outcome, denied Denied) []byte {
 	code := o.code()
 	if o == Policy {

@@ -6,7 +6,8 @@ import (
 	"time"
 )
 
-// udpExchange is a query that was sent to its server over UDP. No goroutine waits for the answer: the socket's owner brings it.
+// udpExchange is a query that was sent to its server over UDP. No goroutine waits for the answer: the socket's owner
+// brings it.
 type udpExchange struct {
 	*pendingQuery
 	handler *Handler
@@ -77,7 +78,8 @@ func (d *udpExchange) receive(m []byte, err error) {
 	d.handler.handleResult(d.pendingQuery, d.answered(answer, d.ignored))
 }
 
-// refusedGrace is how long an answer may still come after the server has said that the port is closed: others may have sent that in its name.
+// refusedGrace is how long an answer may still come after the server has said that the port is closed: others may have
+// sent that in its name.
 const refusedGrace = 200 * time.Millisecond
 
 // refused has the exchange end soon, unless an answer comes.

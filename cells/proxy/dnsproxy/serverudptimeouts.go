@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// exchanges has the exchanges over UDP that are in flight, and looks at intervals for those whose time is over. A timer for each would have the runtime wake a thread
-// for each.
+// exchanges has the exchanges over UDP that are in flight, and looks at intervals for those whose time is over. A timer
+// for each would have the runtime wake a thread for each.
 type exchanges struct {
 	every time.Duration
 
@@ -15,7 +15,8 @@ type exchanges struct {
 	running bool // a timer is
 }
 
-// checksPerLimit is how often exchanges are looked at before the first of them is due. An exchange that is due is handled so much later at most.
+// checksPerLimit is how often exchanges are looked at before the first of them is due. An exchange that is due is
+// handled so much later at most.
 const checksPerLimit = 15
 
 func newExchanges(l Limits) *exchanges {

@@ -144,7 +144,8 @@ func (c *benchClient) run(left *atomic.Int64) error {
 	return nil
 }
 
-// load sends b.N requests, and reports requests per second and per second of this process's CPU time, which client and server share.
+// load sends b.N requests, and reports requests per second and per second of this process's CPU time, which client and
+// server share.
 func load(b *testing.B, address string, conns, streams int) {
 	b.Helper()
 	clients := make([]*benchClient, conns)

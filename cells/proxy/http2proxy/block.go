@@ -102,7 +102,8 @@ func (b *block) checkPseudo(f *httpproxy.Header) bool {
 	return true
 }
 
-// checkKnown reads headers that have a meaning for the proxy. Those that concern only one connection must not be there (RFC 9113, 8.2.2).
+// checkKnown reads headers that have a meaning for the proxy. Those that concern only one connection must not be there
+// (RFC 9113, 8.2.2).
 func (b *block) checkKnown(f *httpproxy.Header) httpproxy.Reason {
 	switch f.Name {
 	case "connection", "keep-alive", "proxy-connection", "transfer-encoding", "upgrade", "transfer_encoding", "content_length":
@@ -170,7 +171,8 @@ func (b *block) response() (status int, ok bool) {
 	return status, err == nil && status >= 100 && status < 1000 && b.status[0] != '+'
 }
 
-// trailers reports whether they may follow a body. Those that say where a message goes or ends must not be there (RFC 9110, 6.5.1).
+// trailers reports whether they may follow a body. Those that say where a message goes or ends must not be there (RFC
+// 9110, 6.5.1).
 func (b *block) trailers() bool {
 	return b.end && !b.tooLarge && b.check() == "" && b.pseudo == 0 && b.host == "" && b.length < 0
 }

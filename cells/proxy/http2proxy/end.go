@@ -43,7 +43,8 @@ func (s *Session) dropAll(reason httpproxy.Reason) {
 	}
 }
 
-// serverEnded ends the session because of the server. Requests that were not answered are answered, other ones are reset.
+// serverEnded ends the session because of the server. Requests that were not answered are answered, other ones are
+// reset.
 func (s *Session) serverEnded(err error) {
 	reason, code := httpproxy.ReasonServerClosed, http2.ErrCodeNo
 	var fault *connError
@@ -72,7 +73,8 @@ func (s *Session) serverEnded(err error) {
 	s.end(http2.ErrCodeNo, err)
 }
 
-// end ends the connection to the client in order, and the one to the server. Further bytes of the client are dropped, for a moment.
+// end ends the connection to the client in order, and the one to the server. Further bytes of the client are dropped,
+// for a moment.
 func (s *Session) end(code http2.ErrCode, err error) {
 	s.mu.Lock()
 	if s.ending {
@@ -125,8 +127,8 @@ func (s *Session) abort(reason httpproxy.Reason, err error) {
 // maxLinger bounds what is dropped at the end.
 const maxLinger = 1 << 20
 
-// linger drops what the client still sends after the end of our stream: to close before would reset the connection, and the client might
-// lose our answers.
+// linger drops what the client still sends after the end of our stream: to close before would reset the connection, and
+// the client might lose our answers.
 func (s *Session) linger() {
 	c := s.client.conn
 	for dropped := 0; dropped < maxLinger; {

@@ -37,7 +37,8 @@ func (m *memory) SetDeadline(time.Time) error      { return nil }
 func (m *memory) SetReadDeadline(time.Time) error  { return nil }
 func (m *memory) SetWriteDeadline(time.Time) error { return nil }
 
-// FuzzClient: a client sends anything. The server's input is read by another implementation, and has to be what was decided about.
+// FuzzClient: a client sends anything. The server's input is read by another implementation, and has to be what was
+// decided about.
 func FuzzClient(f *testing.F) {
 	for _, send := range []func(c *http2.Framer, fields func(...string) []byte){
 		func(c *http2.Framer, fields func(...string) []byte) {

@@ -269,7 +269,8 @@ func TestGoAwayOnError(t *testing.T) {
 	}
 }
 
-// TestFinishedStreams has frames of streams that are over. Those that the client may have sent before it knew are no fault.
+// TestFinishedStreams has frames of streams that are over. Those that the client may have sent before it knew are no
+// fault.
 func TestFinishedStreams(t *testing.T) {
 	p := newProxy(t, httpServer(t, echo), Limits{})
 	p.allow(model.HTTPRule{Path: "/fine"})
@@ -301,7 +302,8 @@ func TestFinishedStreams(t *testing.T) {
 	c.expectStatus(id+2, "200")
 }
 
-// TestManyWindowUpdates has a client that takes what it gets by small pieces, and says so each time, for the stream and the connection.
+// TestManyWindowUpdates has a client that takes what it gets by small pieces, and says so each time, for the stream and
+// the connection.
 func TestManyWindowUpdates(t *testing.T) {
 	const size = 8 << 20
 	p := newProxy(t, httpServer(t, func(w http.ResponseWriter, _ *http.Request) { w.Write(make([]byte, size)) }), Limits{})
@@ -505,8 +507,8 @@ func TestServerFaults(t *testing.T) {
 	}
 }
 
-// TestDialledServerSpeaksOrCloses has a server, dialled for a request, that says something before it can have read that, or closes. The
-// client gets 502, and not only the end of its connection.
+// TestDialledServerSpeaksOrCloses has a server, dialled for a request, that says something before it can have read
+// that, or closes. The client gets 502, and not only the end of its connection.
 func TestDialledServerSpeaksOrCloses(t *testing.T) {
 	for _, said := range []string{"SSH-2.0-OpenSSH_9.9\r\n", ""} {
 		server := plainServer(t, func(c net.Conn) {
@@ -758,7 +760,8 @@ func TestNoMemoryAtDial(t *testing.T) {
 	}
 }
 
-// TestEndWhileDeciding has a server that speaks no HTTP/2, and a request that is decided about meanwhile: the client may try that one again.
+// TestEndWhileDeciding has a server that speaks no HTTP/2, and a request that is decided about meanwhile: the client
+// may try that one again.
 func TestEndWhileDeciding(t *testing.T) {
 	first := make(chan struct{})
 	server := plainServer(t, func(c net.Conn) { <-first; io.WriteString(c, "SSH-2.0-OpenSSH_9.9\r\n"); io.Copy(io.Discard, c) })

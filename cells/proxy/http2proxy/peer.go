@@ -181,7 +181,8 @@ func (s *Session) isCrowded() bool {
 	return len(s.client.out) >= maxGathered || s.server != nil && len(s.server.out) >= maxGathered
 }
 
-// flush sends what was gathered for a peer. While another goroutine does that, it returns at once, if not too much waits.
+// flush sends what was gathered for a peer. While another goroutine does that, it returns at once, if not too much
+// waits.
 func (s *Session) flush(p *peer) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -215,15 +216,15 @@ func (s *Session) flushLocked(p *peer, most int) error {
 	return p.err
 }
 
-// maxUseless limits the useless frames that a peer may send at once, perSecond the rate at which it may go on. Useful frames refill the
-// budget, since peers send a ping for the data that they receive.
+// maxUseless limits the useless frames that a peer may send at once, perSecond the rate at which it may go on. Useful
+// frames refill the budget, since peers send a ping for the data that they receive.
 const (
 	maxUseless = 2000
 	perSecond  = 200
 )
 
-// frameBudget limits useless frames: PING, SETTINGS, PRIORITY, WINDOW_UPDATE, empty DATA, frames of streams that are over, and streams
-// that are canceled before they were answered.
+// frameBudget limits useless frames: PING, SETTINGS, PRIORITY, WINDOW_UPDATE, empty DATA, frames of streams that are
+// over, and streams that are canceled before they were answered.
 type frameBudget struct {
 	left   int
 	filled time.Time

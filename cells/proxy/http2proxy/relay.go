@@ -9,7 +9,8 @@ import (
 	"porin.dev/porin/cells/proxy/httpproxy"
 )
 
-// costOfReset is the cost of a stream that is canceled before it was answered: the server may have done work for it. An answer makes up for it.
+// costOfReset is the cost of a stream that is canceled before it was answered: the server may have done work for it. An
+// answer makes up for it.
 const costOfReset = 4
 
 // relay handles the frames that go from one peer to the other. to is nil while the server was not dialled.
@@ -82,15 +83,15 @@ func (s *Session) relayData(from, to *peer, f frame) error {
 	return nil
 }
 
-// A receiver sends a WINDOW_UPDATE for the stream and one for the connection, as often as it reads: its budget has room for one of each
-// for every 512 bytes.
+// A receiver sends a WINDOW_UPDATE for the stream and one for the connection, as often as it reads: its budget has room
+// for one of each for every 512 bytes.
 const (
 	updates        = 2
 	bytesPerUpdate = 256
 )
 
-// lateBytes is the size from which DATA of a stream that was reset costs nothing, as other DATA: a client may have sent much of it
-// before it knew.
+// lateBytes is the size from which DATA of a stream that was reset costs nothing, as other DATA: a client may have sent
+// much of it before it knew.
 const lateBytes = 1 << 10
 
 // lateData handles DATA of a stream that is over. A client that has ended the stream itself gets STREAM_CLOSED.

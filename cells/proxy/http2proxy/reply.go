@@ -7,8 +7,9 @@ import (
 	"porin.dev/porin/cells/proxy/httpproxy"
 )
 
-// reply answers a stream ourselves, without a body, and returns the status. A gRPC client gets its own status in the only header block (gRPC
-// over HTTP/2, "Trailers-Only"), and 200. If the client has not ended the stream it is told that nothing more is read. It needs the lock.
+// reply answers a stream ourselves, without a body, and returns the status. A gRPC client gets its own status in the
+// only header block (gRPC over HTTP/2, "Trailers-Only"), and 200. If the client has not ended the stream it is told
+// that nothing more is read. It needs the lock.
 func (s *Session) reply(id uint32, clientDone, grpc bool, reason httpproxy.Reason) (status int) {
 	fields := make([]httpproxy.Header, 0, 5)
 	if status = reason.Status(); grpc {

@@ -147,8 +147,8 @@ func (s *Session) answer(b *block, r *httpproxy.Request, verdict httpproxy.Verdi
 	s.record(r, verdict, reason, status)
 }
 
-// connect dials the server at the first request, and begins the connection with the client's requests so far. It reports whether
-// it did: then no goroutine reads from the server yet.
+// connect dials the server at the first request, and begins the connection with the client's requests so far. It
+// reports whether it did: then no goroutine reads from the server yet.
 func (s *Session) connect(ctx context.Context) (bool, error) {
 	if s.server != nil {
 		return false, nil

@@ -18,8 +18,8 @@ import (
 type Session struct {
 	// Dial connects to the server. It is called once, when the first request is allowed.
 	Dial func(context.Context) (net.Conn, error)
-	// Decide is asked once about each request, when its head was read. It allows the request if it returns no reason. It must not keep the
-	// request.
+	// Decide is asked once about each request, when its head was read. It allows the request if it returns no reason. It
+	// must not keep the request.
 	Decide func(*httpproxy.Request) httpproxy.Reason
 	// Record is told of each request when its status is known, one at a time. It must not call the session. It may be nil.
 	Record func(httpproxy.Record)
@@ -50,8 +50,9 @@ type Session struct {
 	err               error            // why it ended
 }
 
-// Serve forwards until one of the connections ends or ctx does, and closes both. The connection begins with the client's preface. The error
-// says why it ended if not in order. It is called once. Serve bounds memory by c.Memory, for both connections, and replaces c.Progress.
+// Serve forwards until one of the connections ends or ctx does, and closes both. The connection begins with the
+// client's preface. The error says why it ended if not in order. It is called once. Serve bounds memory by c.Memory,
+// for both connections, and replaces c.Progress.
 func (s *Session) Serve(ctx context.Context, c *bufconn.Conn) error {
 	s.Limits = s.Limits.withDefaults()
 	c.Progress = &s.progress
@@ -121,8 +122,8 @@ func (s *Session) startDrain() {
 	})
 }
 
-// awaitDrain waits for a sign of the client, and reports whether the session goes on. After the client's answer it waits once more: clients
-// answer a ping before they send streams that they had begun.
+// awaitDrain waits for a sign of the client, and reports whether the session goes on. After the client's answer it
+// waits once more: clients answer a ping before they send streams that they had begun.
 func (s *Session) awaitDrain(sign <-chan struct{}, limit time.Duration) bool {
 	timer := time.NewTimer(limit)
 	defer timer.Stop()

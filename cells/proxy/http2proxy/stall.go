@@ -9,7 +9,8 @@ import (
 	"porin.dev/porin/cells/proxy/watchdog"
 )
 
-// stallCheck ends streams and connections on which nothing moves. It is called by a [watchdog.Watchdog]; a limit is exceeded by a quarter at most.
+// stallCheck ends streams and connections on which nothing moves. It is called by a [watchdog.Watchdog]; a limit is
+// exceeded by a quarter at most.
 type stallCheck struct {
 	session  *Session
 	every    time.Duration
@@ -37,7 +38,8 @@ func (x *stallCheck) check() {
 	s.settle() // its error shows again where the client is read
 }
 
-// expire resets streams that had no frame for some ticks. It returns how many there were, and whether a peer takes nothing of what is sent to it.
+// expire resets streams that had no frame for some ticks. It returns how many there were, and whether a peer takes
+// nothing of what is sent to it.
 func (s *Session) expire(now time.Time, ticks uint32) (streams int, stuck bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -60,8 +60,8 @@ func (s *Session) newStream(b *block, r *httpproxy.Request) *stream {
 // maxUnended is more than the number of streams that a client can begin before it reads that the first of them is over.
 const maxUnended = 1024
 
-// recordUnended is for a stream that is over. Unless the client has ended it, frames that the client sent before it knew may still come.
-// It needs the lock.
+// recordUnended is for a stream that is over. Unless the client has ended it, frames that the client sent before it
+// knew may still come. It needs the lock.
 func (s *Session) recordUnended(id uint32, clientDone bool) {
 	if clientDone {
 		return
@@ -72,8 +72,8 @@ func (s *Session) recordUnended(id uint32, clientDone bool) {
 	s.unended = append(s.unended, id)
 }
 
-// receiveLate is for a frame of the client on a stream that is over. It reports whether the client may have sent it before it knew.
-// end says that it is the last frame of the stream. It needs the lock.
+// receiveLate is for a frame of the client on a stream that is over. It reports whether the client may have sent it
+// before it knew. end says that it is the last frame of the stream. It needs the lock.
 func (s *Session) receiveLate(id uint32, end bool) bool {
 	i := slices.Index(s.unended, id)
 	if i >= 0 && end {
@@ -101,8 +101,8 @@ func (s *Session) endSide(st *stream, fromClient bool) {
 	}
 }
 
-// drop ends a stream, and tells each peer that may still send to it, or wait for it. The client gets an answer if none was begun, and the server a RST.
-// It needs the lock.
+// drop ends a stream, and tells each peer that may still send to it, or wait for it. The client gets an answer if none
+// was begun, and the server a RST. It needs the lock.
 func (s *Session) drop(st *stream, reason httpproxy.Reason, code http2.ErrCode) {
 	s.forget(st)
 	s.server.reset(st.id, code)

@@ -15,8 +15,8 @@ import (
 	"porin.dev/porin/cells/proxy/proxytest"
 )
 
-// TestMemoryOfStreams: clients have as many streams as they may have, for long paths, to a server that never answers. Their memory is bounded; streams above that are
-// refused, and there is room again when the connections have ended.
+// TestMemoryOfStreams: clients have as many streams as they may have, for long paths, to a server that never answers.
+// Their memory is bounded; streams above that are refused, and there is room again when the connections have ended.
 func TestMemoryOfStreams(t *testing.T) {
 	const pairs, streams, room = 4, 250, 2 << 20 // the streams would hold 2.8 MiB
 	memory := proxytest.NewMemory(room)

@@ -42,8 +42,8 @@ func cannedServer(t testing.TB, body int) string {
 const benchRequest = "GET /api/v1/things/42?full=true HTTP/1.1\r\nHost: things.example.svc.cluster.local\r\nUser-Agent: bench/1.0\r\nAccept: */*\r\n" +
 	"Accept-Encoding: gzip, deflate\r\nAuthorization: Bearer 0123456789abcdef0123456789abcdef\r\nX-Request-Id: 7d1f9c1e-6f5b-4b0c-9f5e-1a2b3c4d5e6f\r\n\r\n"
 
-// load sends b.N requests over conns connections to address, and reports requests per second and per second of this process's CPU time, which
-// the client and the server share.
+// load sends b.N requests over conns connections to address, and reports requests per second and per second of this
+// process's CPU time, which the client and the server share.
 func load(b *testing.B, address string, conns, body int) {
 	b.Helper()
 	clients := make([]net.Conn, conns)

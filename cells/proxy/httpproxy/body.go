@@ -81,7 +81,8 @@ const spliceMin = 64 << 10
 // maxSplice is how much may wait in a pipe of the kernel for a slow reader, beside the buffers of both sockets.
 const maxSplice = 1 << 20
 
-// splice moves what waits in the kernel, up to n bytes, without copying it to us. It does not wait for more, since it occupies a pipe.
+// splice moves what waits in the kernel, up to n bytes, without copying it to us. It does not wait for more, since it
+// occupies a pipe.
 func splice(w *writer, from *bufconn.Conn, n int64) (int64, error) {
 	if n < spliceMin || from.TCP == nil || w.to.TCP == nil {
 		return 0, nil
@@ -160,7 +161,8 @@ func forwardChunks(w *writer, from *bufconn.Conn, limits *Limits) error {
 
 var crlf = []byte("\r\n")
 
-// readLine returns the next line of a body, without its end, which stays in from's buffer. Gathered bytes are sent before it waits.
+// readLine returns the next line of a body, without its end, which stays in from's buffer. Gathered bytes are sent
+// before it waits.
 func readLine(w *writer, from *bufconn.Conn, longest int, fault error) ([]byte, error) {
 	for {
 		p := from.Data()
@@ -182,7 +184,8 @@ func readLine(w *writer, from *bufconn.Conn, longest int, fault error) ([]byte, 
 	}
 }
 
-// parseChunkLine reads a chunk's size in hexadecimal, and looks at the extensions only for characters that must not be in them.
+// parseChunkLine reads a chunk's size in hexadecimal, and looks at the extensions only for characters that must not be
+// in them.
 func parseChunkLine(line []byte) (digits []byte, size int64, ok bool) {
 	n := 0
 	for n < len(line) && isHex(line[n]) {
@@ -212,7 +215,8 @@ func unhex(c byte) byte {
 	return 0xff
 }
 
-// forwardTrailers copies what follows the last chunk. A trailer that says where a message goes or ends must not be there (RFC 9110, 6.5.1).
+// forwardTrailers copies what follows the last chunk. A trailer that says where a message goes or ends must not be
+// there (RFC 9110, 6.5.1).
 func forwardTrailers(w *writer, from *bufconn.Conn, limits *Limits) error {
 	left := limits.HeadBytes
 	for range limits.Headers {

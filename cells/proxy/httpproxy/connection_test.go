@@ -457,7 +457,8 @@ func TestClientGone(t *testing.T) {
 	}
 }
 
-// TestServerClosesBetweenRequests: the client is closed as well, and a request that the server did not see gets no answer of ours.
+// TestServerClosesBetweenRequests: the client is closed as well, and a request that the server did not see gets no
+// answer of ours.
 func TestServerClosesBetweenRequests(t *testing.T) {
 	t.Run("idle", func(t *testing.T) {
 		server := newCatcher(t, "\r\n\r\n")

@@ -103,7 +103,8 @@ func (s *Session) answer(by answered) bool {
 	return true
 }
 
-// end ends the stream to the client in order, and the connection to the server. Further bytes of the client are dropped, for a moment.
+// end ends the stream to the client in order, and the connection to the server. Further bytes of the client are
+// dropped, for a moment.
 func (s *Session) end(err error) {
 	s.endIf(func() bool {
 		s.keepError(err)

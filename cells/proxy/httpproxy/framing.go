@@ -6,8 +6,8 @@ type framing struct {
 	chunked bool
 }
 
-// readFraming takes no length that another recipient could read otherwise: no second Content-Length, even an equal one, no list or sign, none
-// together with Transfer-Encoding, and no coding but "chunked" (RFC 9112, 6.1 to 6.3 and 11.2).
+// readFraming takes no length that another recipient could read otherwise: no second Content-Length, even an equal one,
+// no list or sign, none together with Transfer-Encoding, and no coding but "chunked" (RFC 9112, 6.1 to 6.3 and 11.2).
 func readFraming(head []byte, fields []field, http10 bool) (framing, Reason) {
 	f := framing{length: -1}
 	for i := range fields {

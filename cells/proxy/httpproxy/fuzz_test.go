@@ -68,7 +68,8 @@ func sameHeaders(t *testing.T, head []byte, fields []field, theirs http.Header) 
 	}
 }
 
-// FuzzRequest: what we accept, net/http accepts, as the same request with the same body, and what is forwarded is that request too.
+// FuzzRequest: what we accept, net/http accepts, as the same request with the same body, and what is forwarded is that
+// request too.
 func FuzzRequest(f *testing.F) {
 	for _, tt := range refusedRequests {
 		f.Add([]byte(tt.text + "3\r\nabc\r\n0\r\n\r\nGET / HTTP/1.1\r\nHost: b\r\n\r\n"))

@@ -129,8 +129,9 @@ func all[T string | []byte](b T, of uint8) bool {
 	return true
 }
 
-// headEnd returns the length of the head at the beginning of b, with its empty line, or 0 if b does not hold the whole of it. The first
-// scanned bytes were looked at before. An end of bare line feeds ends the head as well, and is an error when it is parsed.
+// headEnd returns the length of the head at the beginning of b, with its empty line, or 0 if b does not hold the whole
+// of it. The first scanned bytes were looked at before. An end of bare line feeds ends the head as well, and is an
+// error when it is parsed.
 func headEnd(b []byte, scanned int) int {
 	for at := max(scanned-3, 0); ; {
 		i := bytes.IndexByte(b[at:], '\n')

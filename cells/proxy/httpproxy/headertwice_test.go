@@ -8,8 +8,9 @@ import (
 	"porin.dev/porin/cells/policy/model"
 )
 
-// TestHeaderTwice: a rule wants a value of a header exactly. A request that has the header twice is read in different ways by servers (most take the first
-// line, or join them), so it must not pass, as a path that may be read in different ways does not.
+// TestHeaderTwice: a rule wants a value of a header exactly. A request that has the header twice is read in different
+// ways by servers (most take the first line, or join them), so it must not pass, as a path that may be read in
+// different ways does not.
 func TestHeaderTwice(t *testing.T) {
 	p := newProxy(t, httpServer(t, func(w http.ResponseWriter, r *http.Request) { fmt.Fprint(w, r.Header.Get("X-Role")) }), Limits{})
 	p.allow(model.HTTPRule{Headers: []model.HTTPHeader{{Name: "X-Role", Value: "guest"}}})

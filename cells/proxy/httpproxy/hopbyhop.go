@@ -12,8 +12,9 @@ type options struct {
 	trailers bool // TE asks for them
 }
 
-// readOptions reads the headers that concern only one connection, and marks them as not to be forwarded, with the headers that Connection lists
-// (RFC 9110, 7.6.1). Headers which say where a message goes or ends are forwarded whatever Connection lists.
+// readOptions reads the headers that concern only one connection, and marks them as not to be forwarded, with the
+// headers that Connection lists (RFC 9110, 7.6.1). Headers which say where a message goes or ends are forwarded
+// whatever Connection lists.
 func readOptions(head []byte, fields []field) (o options, ok bool) {
 	names := 0
 	for i := range fields {
@@ -76,8 +77,8 @@ func sameName[A, B string | []byte](a A, b B) bool {
 	return true
 }
 
-// writeFields writes the header lines that are forwarded, each as it was received. It writes Content-Length and Transfer-Encoding in one
-// form, so that the server reads the same end of the message.
+// writeFields writes the header lines that are forwarded, each as it was received. It writes Content-Length and
+// Transfer-Encoding in one form, so that the server reads the same end of the message.
 func writeFields(w *writer, head []byte, fields []field) {
 	for i := 0; i < len(fields); {
 		f := &fields[i]

@@ -8,8 +8,9 @@ type Header struct {
 	Sensitive   bool // not to be kept in tables of compression
 }
 
-// NewRequest returns the parts of a request of HTTP/2 that rules decide about, as far as it is valid. The authority is from :authority, or from Host
-// without one. The headers are the forwarded ones, without pseudo-headers and Host; they are kept.
+// NewRequest returns the parts of a request of HTTP/2 that rules decide about, as far as it is valid. The authority is
+// from :authority, or from Host without one. The headers are the forwarded ones, without pseudo-headers and Host; they
+// are kept.
 func NewRequest(method, path, authority string, headers []Header) (r Request, reason Reason) {
 	if len(method) == 0 || !all(method, inToken) {
 		return r, ReasonRequestLine

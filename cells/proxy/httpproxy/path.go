@@ -26,10 +26,11 @@ const (
 // maxWork limits the length of an ambiguous path multiplied by the number of its readings.
 const maxWork = 256 << 10
 
-// readings returns all paths, each with the query, that servers may read an ambiguous path as. It returns nil for other paths. A path is
-// ambiguous if it has backslashes, empty segments, segments "." or ".." (before or after decoding), control characters, or invalid UTF-8.
-// An encoded slash alone does not make it ambiguous. Where ".." leads depends on which segments a server sees, so there is a reading for
-// each combination of forms in the path, of the whole path and of the part before the first NUL. ok is false if that is too much.
+// readings returns all paths, each with the query, that servers may read an ambiguous path as. It returns nil for other
+// paths. A path is ambiguous if it has backslashes, empty segments, segments "." or ".." (before or after decoding),
+// control characters, or invalid UTF-8. An encoded slash alone does not make it ambiguous. Where ".." leads depends on
+// which segments a server sees, so there is a reading for each combination of forms in the path, of the whole path and
+// of the part before the first NUL. ok is false if that is too much.
 func readings(target string) (all []string, ok bool) {
 	path, query := target, ""
 	if i := strings.IndexByte(target, '?'); i >= 0 {
@@ -63,8 +64,8 @@ func readings(target string) (all []string, ok bool) {
 	}
 }
 
-// resolve appends a path that begins with "/", converted by the forms how and without segments "." and ".." (RFC 3986, 5.2.4). seen has the
-// forms that make a difference for this path.
+// resolve appends a path that begins with "/", converted by the forms how and without segments "." and ".." (RFC 3986,
+// 5.2.4). seen has the forms that make a difference for this path.
 func resolve(b []byte, path string, how form) (_ []byte, seen form) {
 	start := len(b) // of the segment
 	for i, n := 0, 0; i <= len(path); i += n {
@@ -114,8 +115,9 @@ func resolve(b []byte, path string, how form) (_ []byte, seen form) {
 	return b, seen
 }
 
-// unescape returns the first character of path, decoded, and its length in path. For a character above ASCII it returns the first byte. If
-// overlong is set, an ASCII character in an overlong UTF-8 encoding, which some servers accept, is decoded.
+// unescape returns the first character of path, decoded, and its length in path. For a character above ASCII it returns
+// the first byte. If overlong is set, an ASCII character in an overlong UTF-8 encoding, which some servers accept, is
+// decoded.
 func unescape(path string, overlong bool) (c byte, n int) {
 	if path[0] != '%' || len(path) < 3 {
 		return path[0], 1
@@ -143,8 +145,8 @@ func unescape(path string, overlong bool) (c byte, n int) {
 	return c, 3
 }
 
-// resolveSegment handles the end of the segment that begins at start: it appends a slash, unless the segment is the last one. It resolves
-// empty segments, "." and "..". seen has the forms that make a difference for such a segment.
+// resolveSegment handles the end of the segment that begins at start: it appends a slash, unless the segment is the
+// last one. It resolves empty segments, "." and "..". seen has the forms that make a difference for such a segment.
 func resolveSegment(b []byte, start int, how form, last bool) (_ []byte, seen form) {
 	name := b[start:]
 	if how&decodedParameters != 0 {

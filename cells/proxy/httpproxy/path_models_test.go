@@ -39,7 +39,8 @@ func asJava(p string) (string, error) {
 	return strings.Join(out, "/"), err
 }
 
-// TestPathsOfModelServers tries all paths made of a few parts: if a rule lets a path pass, the rule also matches what a server reads.
+// TestPathsOfModelServers tries all paths made of a few parts: if a rule lets a path pass, the rule also matches what a
+// server reads.
 func TestPathsOfModelServers(t *testing.T) {
 	rules, err := Compile([]model.HTTPRule{{Path: "/a/b/.*"}})
 	if err != nil {

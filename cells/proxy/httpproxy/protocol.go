@@ -23,8 +23,8 @@ func (s *Session) refuseOtherProtocol() bool {
 // isHTTP2Preface recognises the first line of HTTP/2's connection preface, and the empty one behind it (RFC 9113, 3.4).
 func isHTTP2Preface(head []byte) bool { return bytes.Equal(head, []byte("PRI * HTTP/2.0\r\n\r\n")) }
 
-// refuseHTTP2 tells a client that speaks HTTP/2 in its own protocol that it is not served: by an empty SETTINGS and a GOAWAY whose code is
-// HTTP_1_1_REQUIRED.
+// refuseHTTP2 tells a client that speaks HTTP/2 in its own protocol that it is not served: by an empty SETTINGS and a
+// GOAWAY whose code is HTTP_1_1_REQUIRED.
 func (s *Session) refuseHTTP2() {
 	const text = "the network policy's proxy speaks HTTP/1.1 only"
 	frames := []byte{

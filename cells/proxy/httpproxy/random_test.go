@@ -16,8 +16,8 @@ import (
 	"porin.dev/porin/cells/policy/model"
 )
 
-// TestRandomPeers: clients and servers that misbehave at random. Whatever a client reads from a server is the whole answer to its own request,
-// no server reads a request that is not allowed, and every session ends.
+// TestRandomPeers: clients and servers that misbehave at random. Whatever a client reads from a server is the whole
+// answer to its own request, no server reads a request that is not allowed, and every session ends.
 func TestRandomPeers(t *testing.T) {
 	const conns, requests = 200, 20
 	p := newProxy(t, rawServer(t, func(c *net.TCPConn, r *bufio.Reader) { randomServer(t, c, r) }), Limits{})

@@ -60,8 +60,8 @@ type refusedError Reason
 
 func (e refusedError) Error() string { return "refused: " + string(e) }
 
-// deny answers a request that is not allowed, whose head of n bytes is in the client's buffer. It reports whether the connection can be used
-// further: where the body is short and surely follows.
+// deny answers a request that is not allowed, whose head of n bytes is in the client's buffer. It reports whether the
+// connection can be used further: where the body is short and surely follows.
 func (s *Session) deny(r *Request, reason Reason, n int) bool {
 	s.mu.Lock()
 	closing := s.draining
@@ -82,8 +82,8 @@ func (s *Session) deny(r *Request, reason Reason, n int) bool {
 	return err == nil
 }
 
-// linger drops what the client still sends after the end of our stream: to close before would reset the connection, and the client might
-// lose our answer.
+// linger drops what the client still sends after the end of our stream: to close before would reset the connection, and
+// the client might lose our answer.
 func (s *Session) linger() {
 	for dropped := 0; dropped < lingerBytes; {
 		dropped += len(s.client.Data())

@@ -36,7 +36,8 @@ func (r *Request) release() {
 // knownHost remembers the last Host, which seldom changes on a connection.
 type knownHost struct{ raw, host string }
 
-// parse reads a whole head, which r refers to until it is released. If it returns a reason, r has the parts before the fault.
+// parse reads a whole head, which r refers to until it is released. If it returns a reason, r has the parts before the
+// fault.
 func (r *Request) parse(head []byte, limit int, last *knownHost) (reason Reason) {
 	r.head = head
 	line, ok := firstLine(head)
@@ -244,8 +245,9 @@ func (r *Request) parseExpect() Reason {
 // maxProtocols bounds the protocols of Upgrade, since each of a response is looked for in the request's.
 const maxProtocols = 8
 
-// parseUpgrade finds out whether the request offers to switch protocols. An offer that is not taken is not forwarded: h2c, whose requests
-// no rule would see, and one with a body, in HTTP/1.0, in several lines or of many protocols. A server then answers the request in HTTP/1.1.
+// parseUpgrade finds out whether the request offers to switch protocols. An offer that is not taken is not forwarded:
+// h2c, whose requests no rule would see, and one with a body, in HTTP/1.0, in several lines or of many protocols. A
+// server then answers the request in HTTP/1.1.
 func (r *Request) parseUpgrade() {
 	o := &r.options
 	if !o.upgrade || o.upgrades != 1 || r.http10 || r.framing.chunked || r.framing.length > 0 || len(o.offer) == 0 {
@@ -263,8 +265,8 @@ func (r *Request) parseUpgrade() {
 	}
 }
 
-// writeTo writes the head as it is forwarded: the same request line and lines, except lines that concern only the client's connection. last
-// announces that no further request follows.
+// writeTo writes the head as it is forwarded: the same request line and lines, except lines that concern only the
+// client's connection. last announces that no further request follows.
 func (r *Request) writeTo(w *writer, last bool) error {
 	w.write(r.head[:r.line])
 	writeFields(w, r.head, r.fields)

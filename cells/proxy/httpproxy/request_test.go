@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// refusedRequests are heads that two recipients could read differently, or that are no HTTP/1.1, each with its source. "Smuggling" is
-// described in RFC 9112, 11.2.
+// refusedRequests are heads that two recipients could read differently, or that are no HTTP/1.1, each with its source.
+// "Smuggling" is described in RFC 9112, 11.2.
 var refusedRequests = []struct {
 	name, text string
 	reason     Reason

@@ -88,7 +88,8 @@ func (p *response) accepts(offer string) bool {
 	return all
 }
 
-// writeTo writes the head as it is forwarded, in our own version (RFC 9110, 2.5). last announces that no further response follows.
+// writeTo writes the head as it is forwarded, in our own version (RFC 9110, 2.5). last announces that no further
+// response follows.
 func (p *response) writeTo(w *writer, last bool) error {
 	const version = "HTTP/1.1"
 	w.writeText(version)

@@ -14,7 +14,8 @@ import (
 	"porin.dev/porin/cells/proxy/proxytest"
 )
 
-// TestForwardedResponse checks what the client reads, byte by byte. Where the connection goes on, another request follows.
+// TestForwardedResponse checks what the client reads, byte by byte. Where the connection goes on, another request
+// follows.
 func TestForwardedResponse(t *testing.T) {
 	for _, tt := range []struct {
 		name, method, in, out string
@@ -166,7 +167,8 @@ func TestTruncatedResponse(t *testing.T) {
 	}
 }
 
-// TestUnsolicitedResponseToNext: a second response that comes with the first one ends the session before another request can begin.
+// TestUnsolicitedResponseToNext: a second response that comes with the first one ends the session before another
+// request can begin.
 func TestUnsolicitedResponseToNext(t *testing.T) {
 	client, toClient := net.Pipe()
 	server, fromServer := net.Pipe()
@@ -224,8 +226,8 @@ func TestUnsolicitedResponse(t *testing.T) {
 	}
 }
 
-// TestDialledServerSpeaksOrCloses has a server, dialled for a request, that says something before it can have read that, or closes. The
-// client gets 502.
+// TestDialledServerSpeaksOrCloses has a server, dialled for a request, that says something before it can have read
+// that, or closes. The client gets 502.
 func TestDialledServerSpeaksOrCloses(t *testing.T) {
 	for _, said := range []string{"SSH-2.0-OpenSSH_9.2\r\n", ""} {
 		p := startProxy(t, &proxy{dialed: proxytest.WaitForData, server: rawServer(t, func(c *net.TCPConn, r *bufio.Reader) {

@@ -11,7 +11,8 @@ import (
 	"porin.dev/porin/cells/policy/model"
 )
 
-// Rules decide about requests. They do not change, and may be used by many sessions at once. A nil Rules denies every request.
+// Rules decide about requests. They do not change, and may be used by many sessions at once. A nil Rules denies every
+// request.
 type Rules struct {
 	rules     []rule
 	pathMeant bool // a rule asks for a path
@@ -59,7 +60,8 @@ func compileRule(r model.HTTPRule) (rule, error) {
 	return rule{method: method, path: path, host: host, headers: r.Headers}, errors.Join(faults...)
 }
 
-// Decide returns no reason if a rule matches the request. A rule with a path must match all readings of an ambiguous path.
+// Decide returns no reason if a rule matches the request. A rule with a path must match all readings of an ambiguous
+// path.
 func (rs *Rules) Decide(r *Request) Reason {
 	if rs == nil {
 		return ReasonNoRule
@@ -95,8 +97,8 @@ func (u *rule) matches(r *Request) bool {
 	return true
 }
 
-// has looks among the headers that are forwarded. A value counts if the header is there once: of several, servers take the first or the last one, or join them.
-// It counts for nothing beside a header that servers may take for it.
+// has looks among the headers that are forwarded. A value counts if the header is there once: of several, servers take
+// the first or the last one, or join them. It counts for nothing beside a header that servers may take for it.
 func (r *Request) has(want *model.HTTPHeader) bool {
 	found, equal := 0, false
 	for i := range r.headers {
@@ -124,7 +126,8 @@ func (r *Request) has(want *model.HTTPHeader) bool {
 	return found > 0 && (want.AnyValue || found == 1 && equal)
 }
 
-// sameVariable reports whether servers that keep headers in variables, as WSGI does, take two names for one: "-" becomes "_" there.
+// sameVariable reports whether servers that keep headers in variables, as WSGI does, take two names for one: "-"
+// becomes "_" there.
 func sameVariable[A, B string | []byte](a A, b B) bool {
 	if len(a) != len(b) {
 		return false

@@ -66,7 +66,8 @@ func (s *Session) serveResponse() bool {
 	return s.forwardResponse(p, &e)
 }
 
-// unsolicited ends the connection, in order, since what the server sent between requests could be taken for the response to the next one.
+// unsolicited ends the connection, in order, since what the server sent between requests could be taken for the
+// response to the next one.
 func (s *Session) unsolicited(e *exchange) {
 	if e.active && e.answered == byProxy || !s.endIf(func() bool { s.keepError(errUnsolicited); return true }) {
 		return
@@ -89,8 +90,8 @@ func (s *Session) serverFailed(err error) {
 	case ok && e.first:
 		s.fail(ReasonServerClosed, err)
 	case ok:
-		// The server may have closed the connection before it saw the request. Without an answer the client may try again, as it
-		// would without us.
+		// The server may have closed the connection before it saw the request. Without an answer the client may try again, as
+		// it would without us.
 		s.recordExchange(&e, Failed, ReasonServerClosed, 0)
 		s.end(err)
 	case isEOF(err):
@@ -156,8 +157,9 @@ func (s *Session) forwardResponse(p *response, e *exchange) bool {
 	return !last
 }
 
-// beginResponse takes the right to answer. last is that no other response follows on this connection: that both sides know, that the body
-// ends with the connection, or that the client may leave out the body which it announced with "Expect: 100-continue".
+// beginResponse takes the right to answer. last is that no other response follows on this connection: that both sides
+// know, that the body ends with the connection, or that the client may leave out the body which it announced with
+// "Expect: 100-continue".
 func (s *Session) beginResponse(p *response) (last, ok bool) {
 	if !s.answer(byServer) {
 		return false, false

@@ -17,13 +17,13 @@ type Session struct {
 	Client net.Conn
 	// Dial connects to the server. It is called once, when the first request is allowed.
 	Dial func(context.Context) (net.Conn, error)
-	// Decide is asked once about each request, when its head was read. It allows the request if it returns no reason. It must not keep the
-	// request.
+	// Decide is asked once about each request, when its head was read. It allows the request if it returns no reason. It
+	// must not keep the request.
 	Decide func(*Request) Reason
 	// Record is told of each request when its status is known, one at a time. It may be nil.
 	Record func(Record)
-	// HTTP2 serves a client that begins with the preface of HTTP/2, which is still to be read, and closes the connection. If it is nil such a
-	// client is refused.
+	// HTTP2 serves a client that begins with the preface of HTTP/2, which is still to be read, and closes the connection.
+	// If it is nil such a client is refused.
 	HTTP2  func(ctx context.Context, client *bufconn.Conn) error
 	Limits Limits // as they are when Serve begins
 	// Memory bounds what the connections hold. If it is nil, there is no bound.
@@ -48,8 +48,8 @@ type Session struct {
 	err      error // why it ended
 }
 
-// Serve forwards until one of the connections ends or ctx does, and closes both. The error says why if it was not the end of a stream
-// between two requests. It is called once.
+// Serve forwards until one of the connections ends or ctx does, and closes both. The error says why if it was not the
+// end of a stream between two requests. It is called once.
 func (s *Session) Serve(ctx context.Context) error {
 	if s.Memory == nil {
 		s.Memory = bufconn.Unlimited{}
@@ -77,9 +77,9 @@ func (s *Session) Serve(ctx context.Context) error {
 	return s.err
 }
 
-// Drain lets the current request be the last one, or the next one if there is none: its response tells the client so if its head was not sent yet. A connection
-// between two requests is closed after [Limits.DrainIdle], for its client may be about to send one; a new one waits for its first. A switched
-// protocol goes on, until the context of Serve ends.
+// Drain lets the current request be the last one, or the next one if there is none: its response tells the client so if
+// its head was not sent yet. A connection between two requests is closed after [Limits.DrainIdle], for its client may
+// be about to send one; a new one waits for its first. A switched protocol goes on, until the context of Serve ends.
 func (s *Session) Drain() {
 	s.mu.Lock()
 	s.draining = true
@@ -116,7 +116,8 @@ func (s *Session) serveClient(ctx context.Context) {
 	s.linger()
 }
 
-// awaitRequest waits until something of a request was read and the one before is done with. It reports whether there may be a request.
+// awaitRequest waits until something of a request was read and the one before is done with. It reports whether there
+// may be a request.
 func (s *Session) awaitRequest() bool {
 	if len(s.client.Data()) == 0 {
 		if !s.setWaiting(true) {

@@ -112,7 +112,8 @@ func (c *closing) Close() error {
 	return c.Conn.Close()
 }
 
-// TestStopWhileDialling stops the session while the server is dialled: the connection that comes then is closed, by one goroutine alone.
+// TestStopWhileDialling stops the session while the server is dialled: the connection that comes then is closed, by one
+// goroutine alone.
 func TestStopWhileDialling(t *testing.T) {
 	here, client := net.Pipe()
 	there, server := net.Pipe()

@@ -40,8 +40,8 @@ func waitingInPipes(t *testing.T) (bytes, ends int) {
 	return bytes / 2, ends
 }
 
-// TestPipesOfSlowReaders: clients ask for large answers and read nothing. The proxy moves bytes from the server's socket into pipes of the kernel, which
-// no limit of TCP counts; the memory of the connections does.
+// TestPipesOfSlowReaders: clients ask for large answers and read nothing. The proxy moves bytes from the server's
+// socket into pipes of the kernel, which no limit of TCP counts; the memory of the connections does.
 func TestPipesOfSlowReaders(t *testing.T) {
 	const clients, room = 50, 8 << 20
 	server := rawServer(t, func(c *net.TCPConn, _ *bufio.Reader) {

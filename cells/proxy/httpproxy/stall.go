@@ -9,7 +9,8 @@ import (
 
 var errTimeout = errors.New("no byte moved for too long")
 
-// stallCheck ends a session in which no byte moves. It is called by a [watchdog.Watchdog]; a limit is exceeded by a quarter at most.
+// stallCheck ends a session in which no byte moves. It is called by a [watchdog.Watchdog]; a limit is exceeded by a
+// quarter at most.
 type stallCheck struct {
 	session  *Session
 	progress uint32

@@ -21,8 +21,9 @@ func processorTime(t *testing.T) time.Duration {
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
-// TestUpgradeOfManyProtocols: a client offers as many protocols as a head has room for, and a server of one mind with it takes as many. One request takes less than two
-// seconds of processor time (some milliseconds on an idle machine; a quadratic search took much more).
+// TestUpgradeOfManyProtocols: a client offers as many protocols as a head has room for, and a server of one mind with
+// it takes as many. One request takes less than two seconds of processor time (some milliseconds on an idle machine; a
+// quadratic search took much more).
 func TestUpgradeOfManyProtocols(t *testing.T) {
 	const n = 32_000
 	p := newQuietProxy(t, rawServer(t, func(c *net.TCPConn, r *bufio.Reader) {

@@ -2,8 +2,8 @@ package httpproxy
 
 import "porin.dev/porin/cells/proxy/bufconn"
 
-// writer gathers what is written to a connection, so that a head and the beginning of its body are one call. After an error it returns the
-// same one from every call.
+// writer gathers what is written to a connection, so that a head and the beginning of its body are one call. After an
+// error it returns the same one from every call.
 type writer struct {
 	to   *bufconn.Conn
 	out  *bufconn.Buffer // nil while nothing is gathered

@@ -1,5 +1,5 @@
-// Package mapkernel is the [proxy.Kernel] of the datapath's maps: the agent's own datapath's, or maps that an agent has pinned for a proxy in a process
-// of its own.
+// Package mapkernel is the [proxy.Kernel] of the datapath's maps: the agent's own datapath's, or maps that an agent has
+// pinned for a proxy in a process of its own.
 package mapkernel
 
 import (

@@ -1,11 +1,13 @@
-// Package quota divides what the proxy has room for, such as connections, among endpoints: whatever some of them take, some is left for each other one.
+// Package quota divides what the proxy has room for, such as connections, among endpoints: whatever some of them take,
+// some is left for each other one.
 package quota
 
-// Endpoints is how many endpoints are guaranteed something. A node has fewer pods, unless it was told to have more (kubelet's maxPods is 110).
+// Endpoints is how many endpoints are guaranteed something. A node has fewer pods, unless it was told to have more
+// (kubelet's maxPods is 110).
 const Endpoints = 256
 
-// Quota counts what endpoints have. Half of all is set aside, in equal parts, for [Endpoints] endpoints; what one has above that comes out of the other half. It is not
-// safe for concurrent use; the caller holds a lock.
+// Quota counts what endpoints have. Half of all is set aside, in equal parts, for [Endpoints] endpoints; what one has
+// above that comes out of the other half. It is not safe for concurrent use; the caller holds a lock.
 type Quota struct {
 	each, total int
 	guaranteed  int // to each endpoint

@@ -214,7 +214,8 @@ func (l *Listeners) compare(pin string, device int, programs Link) string {
 	return ""
 }
 
-// sharesMaps returns why a program does not use the maps that other programs do: an updated agent may have replaced them.
+// sharesMaps returns why a program does not use the maps that other programs do: an updated agent may have replaced
+// them.
 func sharesMaps(program *ebpf.ProgramInfo, shared map[string]*ebpf.Map) error {
 	used, known := program.MapIDs()
 	if !known {

@@ -19,8 +19,8 @@ import (
 // mac is the address of the device, to which the programs send (PROXY_MAC in bpf/lib/types.h).
 var mac = net.HardwareAddr{0x02, 'p', 'o', 'r', 'l', '7'}
 
-// sysctls are the device's. rp_filter is loose (2), whatever it is for all devices: the sources of packets are reached by others.
-// accept_local is for packets that the node has masqueraded.
+// sysctls are the device's. rp_filter is loose (2), whatever it is for all devices: the sources of packets are reached
+// by others. accept_local is for packets that the node has masqueraded.
 var sysctls = map[string]string{
 	"net/ipv4/conf/" + link.ProxyDevice + "/rp_filter":    "2",
 	"net/ipv4/conf/" + link.ProxyDevice + "/accept_local": "1",
@@ -29,22 +29,22 @@ var sysctls = map[string]string{
 	"net/" + earlyDemux: "0",
 }
 
-// earlyDemux (ip-sysctl.rst) makes the kernel look for the socket of a packet before it is routed. It would find a connection of the proxy for packets that get another
-// source port from the node's NAT, and end there.
+// earlyDemux (ip-sysctl.rst) makes the kernel look for the socket of a packet before it is routed. It would find a
+// connection of the proxy for packets that get another source port from the node's NAT, and end there.
 const earlyDemux = "ipv4/tcp_early_demux"
 
 // hadEarlyDemux is the alias of the device (ip-link(8)) when the setting is to be 1 again without it.
 const hadEarlyDemux = earlyDemux + " was 1"
 
-// dummyAddress is the device's: the kernel's loose reverse path filter wants one. It is the IPv4 dummy address of RFC 7600, which no host
-// has elsewhere; its scope is the host, so that it is no source of anything.
+// dummyAddress is the device's: the kernel's loose reverse path filter wants one. It is the IPv4 dummy address of RFC
+// 7600, which no host has elsewhere; its scope is the host, so that it is no source of anything.
 var dummyAddress = netip.AddrFrom4([4]byte{192, 0, 0, 8})
 
 // addrGenNone (IN6_ADDR_GEN_MODE_NONE) is that a device gives itself no link-local address.
 const addrGenNone = 1
 
-// device makes the pair porin-l7, or what it lacks, and returns the index of the end that packets come from. Nothing leaves by
-// either end: the pair is there because the kernel delivers packets only by a device.
+// device makes the pair porin-l7, or what it lacks, and returns the index of the end that packets come from. Nothing
+// leaves by either end: the pair is there because the kernel delivers packets only by a device.
 func (r *Redirect) device() (index int, err error) {
 	found, err := r.findDevice()
 	if err == nil && found != nil {
@@ -143,7 +143,8 @@ func (r *Redirect) up(name string) error {
 	return r.handle.LinkSetUp(found)
 }
 
-// removeDevice restores the setting first: who goes on after a kill finds out from the device that it is to be restored.
+// removeDevice restores the setting first: who goes on after a kill finds out from the device that it is to be
+// restored.
 func (r *Redirect) removeDevice() error {
 	found, err := r.findDevice()
 	if errors.Is(err, errForeign) {
@@ -168,7 +169,8 @@ func (r *Redirect) removeDevice() error {
 	return nil
 }
 
-// noteEarlyDemux records on the device the value that removeDevice restores, also when another program has removed that record.
+// noteEarlyDemux records on the device the value that removeDevice restores, also when another program has removed that
+// record.
 func (r *Redirect) noteEarlyDemux(device netlink.Link) error {
 	if device.Attrs().Alias == hadEarlyDemux {
 		r.hadEarlyDemux = true

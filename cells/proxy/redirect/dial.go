@@ -17,10 +17,11 @@ import (
 	"porin.dev/porin/internal/fault"
 )
 
-// The ports of the proxy's own connections, above the pods' own range (ip_local_port_range): two connections of the same addresses and ports share one entry of
-// the node's connection tracking. A connection may go through the proxies of two nodes: the proxy on the client's node takes the lower half of the ports, the proxy on the
-// server's node only the upper half. A client with a port of the lower half gets one of the upper half, as it may have many there. The port that a client
-// seems to have says nothing else: the node's NAT may have changed it.
+// The ports of the proxy's own connections, above the pods' own range (ip_local_port_range): two connections of the
+// same addresses and ports share one entry of the node's connection tracking. A connection may go through the proxies
+// of two nodes: the proxy on the client's node takes the lower half of the ports, the proxy on the server's node only
+// the upper half. A client with a port of the lower half gets one of the upper half, as it may have many there. The
+// port that a client seems to have says nothing else: the node's NAT may have changed it.
 const (
 	firstPort = abi.ProxyFirstPort
 	ports     = (65536 - firstPort) / 2 // of a half
@@ -38,7 +39,8 @@ type Client struct {
 	IsLocal bool // it is a pod of this node
 }
 
-// Dial opens a TCP connection to a destination with the address of the client, from a port of the proxy's own. Packets carry the proxy's mark. ctx bounds it.
+// Dial opens a TCP connection to a destination with the address of the client, from a port of the proxy's own. Packets
+// carry the proxy's mark. ctx bounds it.
 func (r *Redirect) Dial(ctx context.Context, client Client, destination netip.AddrPort) (conn net.Conn, err error) {
 	namespace, err := r.currentNamespace()
 	if err != nil {
@@ -97,8 +99,8 @@ func (n *namespace) hasChosenPort(protocol uint8, client, server netip.AddrPort)
 	return chosen
 }
 
-// onAnyPort calls open with the client's address and up to [maxTries] ports of one half, in a random order and without the client's own, until open does not say that the
-// port is in use.
+// onAnyPort calls open with the client's address and up to [maxTries] ports of one half, in a random order and without
+// the client's own, until open does not say that the port is in use.
 func onAnyPort(client netip.AddrPort, half int, open func(at netip.AddrPort) error) (err error) {
 	first, begin := firstPort+half*ports, rand.IntN(ports)
 	for i := range maxTries {
@@ -113,7 +115,8 @@ func onAnyPort(client netip.AddrPort, half int, open func(at netip.AddrPort) err
 	return fmt.Errorf("%w: %w", ErrNoPort, err)
 }
 
-// shareAddress lets connections to different destinations have one port. The kernel refuses a second one to the same destination.
+// shareAddress lets connections to different destinations have one port. The kernel refuses a second one to the same
+// destination.
 func shareAddress(fd int) error {
 	return os.NewSyscallError("setsockopt", unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_REUSEADDR, 1))
 }

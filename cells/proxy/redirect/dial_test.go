@@ -11,7 +11,8 @@ import (
 	"porin.dev/porin/internal/testutil"
 )
 
-// TestHalf: the client's node takes the lower half of the ports, unless the client has chosen a port of it; any other node the upper half, whatever the client's port.
+// TestHalf: the client's node takes the lower half of the ports, unless the client has chosen a port of it; any other
+// node the upper half, whatever the client's port.
 func TestHalf(t *testing.T) {
 	node := testutil.NetNS(t)
 	n := &namespace{file: node.File()}

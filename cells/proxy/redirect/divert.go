@@ -45,28 +45,30 @@ func divertTable() *nft.Table {
 			{
 				Name: "divert", Type: nftables.ChainTypeFilter, Hook: nftables.ChainHookPrerouting, Order: afterTranslation,
 				Rules: []nft.Rule{
-					// The node's NAT gives a packet its source after this chain. Before it, the packet may look like one of another connection, with a port that this one
-					// does not keep. The programs send it to the device, as a first packet.
+					// The node's NAT gives a packet its source after this chain. Before it, the packet may look like one of another
+					// connection, with a port that this one does not keep. The programs send it to the device, as a first packet.
 					opening(nft.On("opens a connection")).Meta(expr.MetaKeyIIFNAME, 0).NotEqual(0, ifname(link.ProxyDevice)...).Verdict(expr.VerdictAccept),
 					translated(nft.On("gets another source")).Meta(expr.MetaKeyIIFNAME, 0).NotEqual(0, ifname(link.ProxyDevice)...).Verdict(expr.VerdictAccept),
 					divertTo(ofProxy(nft.On("to a connection of the proxy").Protocol(unix.IPPROTO_TCP))),
 					divertTo(ofProxy(nft.On("to a query of the proxy").Protocol(unix.IPPROTO_UDP))),
 					divertTo(ofProxy(nft.On("ICMP errors about both").Protocol(unix.IPPROTO_ICMP))),
 					divertTo(ofProxy(nft.On("ICMPv6 errors about both").Protocol(unix.IPPROTO_ICMPV6))),
-					// The kernel knows no mark of a connection that is being opened, or is over: it ends a rule that asks for it. Of a connection to a client, the programs decide about
-					// such packets first, and send them to the device: with the same ports, a direct connection may follow an ended one through the proxy.
+					// The kernel knows no mark of a connection that is being opened, or is over: it ends a rule that asks for it. Of a
+					// connection to a client, the programs decide about such packets first, and send them to the device: with the same
+					// ports, a direct connection may follow an ended one through the proxy.
 					divertTo(toTransparent(nft.On("to a connection of the proxy that begins or is over").Meta(expr.MetaKeyIIFNAME, 0).Equal(0, ifname(link.ProxyDevice)...))),
 					nft.On("to a socket of another program").Protocol(unix.IPPROTO_TCP).With(&expr.Socket{Key: expr.SocketKeyMark, Register: nft.Register(0)}).Verdict(expr.VerdictAccept),
 					divertTo(toTransparent(toProxyPort(nft.On("to one with a server")))),
 					// Without a proxy its clients try again. The stack would answer IPv6 clients with a reset.
 					nft.On("to a proxy that is not there").Meta(expr.MetaKeyIIFNAME, 0).Equal(0, ifname(link.ProxyDevice)...).Verdict(expr.VerdictDrop),
-					// The kernel tracks connections only with a rule that asks for it. Without, the programs would not know which packets of
-					// other nodes are answers to the proxy.
+					// The kernel tracks connections only with a rule that asks for it. Without, the programs would not know which
+					// packets of other nodes are answers to the proxy.
 					nft.On("connections are tracked").With(&expr.Ct{Key: expr.CtKeySTATE, Register: nft.Register(0)}),
 				},
 			},
 			{
-				// A connection to the node itself, whose socket is the proxy's: see select_listener. The chain input of the table porin asks for the mark.
+				// A connection to the node itself, whose socket is the proxy's: see select_listener. The chain input of the table
+				// porin asks for the mark.
 				Name: "accept", Type: nftables.ChainTypeFilter, Hook: nftables.ChainHookInput, Order: beforeHostFilter,
 				Rules: []nft.Rule{
 					divertTo(ofProxy(opening(nft.On("opens a connection to the proxy")))),
@@ -88,7 +90,8 @@ func opening(r nft.Rule) nft.Rule {
 	).Equal(0, syn)
 }
 
-// translated matches packets of who has opened a connection, when the node's NAT gives them another source address or port.
+// translated matches packets of who has opened a connection, when the node's NAT gives them another source address or
+// port.
 func translated(r nft.Rule) nft.Rule {
 	const original, sourceNAT = 0, 1 << 4 // IP_CT_DIR_ORIGINAL, IPS_SRC_NAT
 	return r.With(&expr.Ct{Key: expr.CtKeyDIRECTION, Register: nft.Register(0)}).Equal(0, original).
@@ -110,7 +113,8 @@ func toProxyPort(r nft.Rule) nft.Rule {
 		&expr.Cmp{Op: expr.CmpOpGte, Register: nft.Register(0), Data: binary.BigEndian.AppendUint16(nil, abi.ProxyFirstPort)})
 }
 
-// toTransparent matches packets to connections of TCP with the option IP_TRANSPARENT. The kernel knows it also of connections that are being opened, or are over.
+// toTransparent matches packets to connections of TCP with the option IP_TRANSPARENT. The kernel knows it also of
+// connections that are being opened, or are over.
 func toTransparent(r nft.Rule) nft.Rule {
 	return r.Protocol(unix.IPPROTO_TCP).With(&expr.Socket{Key: expr.SocketKeyTransparent, Register: nft.Register(0)}).Equal(0, 1)
 }

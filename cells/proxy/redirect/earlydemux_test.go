@@ -7,7 +7,8 @@ import (
 	"porin.dev/porin/internal/testutil"
 )
 
-// TestEarlyDemuxIsRestored removes the way into the proxy after others have changed the device that says what is to be restored, and when it is half removed.
+// TestEarlyDemuxIsRestored removes the way into the proxy after others have changed the device that says what is to be
+// restored, and when it is half removed.
 func TestEarlyDemuxIsRestored(t *testing.T) {
 	testutil.Root(t)
 	for name, c := range map[string]struct {

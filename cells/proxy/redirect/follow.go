@@ -15,14 +15,15 @@ import (
 	"porin.dev/porin/internal/nl"
 )
 
-// repairInterval is how often everything is compared: the kernel does not notify of sysctls, sockets and links of programs.
+// repairInterval is how often everything is compared: the kernel does not notify of sysctls, sockets and links of
+// programs.
 const repairInterval = 10 * time.Second
 
 // errLost is returned when the kernel has dropped notifications.
 var errLost = errors.New("the kernel has dropped notifications of devices, routes or nftables")
 
-// Follow repairs what others remove or change, until the way into the proxy is closed, ctx ends, or it fails. It returns nil when the way
-// is closed.
+// Follow repairs what others remove or change, until the way into the proxy is closed, ctx ends, or it fails. It
+// returns nil when the way is closed.
 func (r *Redirect) Follow(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	tables, routes, closed, err := r.watch(ctx)

@@ -25,8 +25,9 @@ func (h Handover) Close() error {
 	return err
 }
 
-// TakeOver has the next Open use what another process gave, instead of sockets and a lock of its own. It keeps what it is given first: further sockets, such as the
-// same ones from who holds copies, are closed, and so are those for a way that is open.
+// TakeOver has the next Open use what another process gave, instead of sockets and a lock of its own. It keeps what it
+// is given first: further sockets, such as the same ones from who holds copies, are closed, and so are those for a way
+// that is open.
 func (r *Redirect) TakeOver(given Handover) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -37,8 +38,8 @@ func (r *Redirect) TakeOver(given Handover) error {
 	return nil
 }
 
-// HandOver returns copies for the process that takes the place of this one, which goes on accepting. Until AbortHandover, nothing is compared or repaired: the other process
-// attaches a program of its own.
+// HandOver returns copies for the process that takes the place of this one, which goes on accepting. Until
+// AbortHandover, nothing is compared or repaired: the other process attaches a program of its own.
 func (r *Redirect) HandOver() (Handover, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -65,8 +66,8 @@ func (r *Redirect) AbortHandover() error {
 	return r.Repair()
 }
 
-// LetGo lets another process be the proxy, while this one's open connections go on. A proxy calls it that does not accept any more, and changes nothing in the kernel
-// from now on.
+// LetGo lets another process be the proxy, while this one's open connections go on. A proxy calls it that does not
+// accept any more, and changes nothing in the kernel from now on.
 func (r *Redirect) LetGo() error {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -21,8 +21,8 @@ func queueErrors(fd, family int) error {
 // maxErrors bounds what is read of them at a time.
 const maxErrors = 64
 
-// readErrors reads the errors of a socket that is connected to a server. It returns ECONNREFUSED when the server itself has said that the port is closed, and EAGAIN otherwise:
-// other senders may forge it, such as a pod that guesses ports.
+// readErrors reads the errors of a socket that is connected to a server. It returns ECONNREFUSED when the server itself
+// has said that the port is closed, and EAGAIN otherwise: other senders may forge it, such as a pod that guesses ports.
 func readErrors(fd int, server netip.Addr) error {
 	var control [256]byte
 	refused := false

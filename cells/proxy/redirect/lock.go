@@ -23,7 +23,8 @@ func (c Config) lockFolder() (*os.File, error) {
 	}
 }
 
-// tryLockFolder returns nil when the folder that it has locked is not the one at the path any more: its owner has removed it.
+// tryLockFolder returns nil when the folder that it has locked is not the one at the path any more: its owner has
+// removed it.
 func (c Config) tryLockFolder() (_ *os.File, err error) {
 	folder := filepath.Dir(c.pin())
 	if err := os.MkdirAll(folder, 0o700); err != nil {

@@ -21,12 +21,14 @@ import (
 var ErrUnsupported = fault.New(fault.Unavailable,
 	"kernel lacks what the proxy needs: Linux 6.1, veth, SK_LOOKUP programs, and nf_tables with inet tables and socket expressions (CONFIG_NFT_SOCKET)")
 
-// Link is the programs that redirect packets. They are told the device that leads to the proxy; 0 is none. A packet that opens a connection has to go to the device, and so has a packet of a connection that
-// begins or is over; other packets are known by their socket.
+// Link is the programs that redirect packets. They are told the device that leads to the proxy; 0 is none. A packet
+// that opens a connection has to go to the device, and so has a packet of a connection that begins or is over; other
+// packets are known by their socket.
 type Link interface {
 	SetProxyLink(index int) error
 	ProxyLink() (index int, err error)
-	// UseMaps calls f with the maps that select_listener shares with them ([bpf.ListenerMaps]). For missing maps it has its own, empty ones.
+	// UseMaps calls f with the maps that select_listener shares with them ([bpf.ListenerMaps]). For missing maps it has
+	// its own, empty ones.
 	UseMaps(f func(map[string]*ebpf.Map) error) error
 }
 
@@ -59,8 +61,8 @@ func New(cfg Config, link Link, log *slog.Logger) *Redirect {
 	return &Redirect{cfg: cfg, link: link, log: log}
 }
 
-// Open makes what packets need to get to the proxy, and the listening sockets. From then on packets that wait for the proxy get
-// there. An open one is repaired.
+// Open makes what packets need to get to the proxy, and the listening sockets. From then on packets that wait for the
+// proxy get there. An open one is repaired.
 func (r *Redirect) Open() (*Listeners, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -170,7 +172,8 @@ func (r *Redirect) close() error {
 	return errors.Join(errs...)
 }
 
-// Remove closes the sockets and takes everything out of the kernel, of a previous agent's too: packets that wait for the proxy are dropped.
+// Remove closes the sockets and takes everything out of the kernel, of a previous agent's too: packets that wait for
+// the proxy are dropped.
 func (r *Redirect) Remove() error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -218,8 +221,8 @@ func openNamespace() (*namespace, error) {
 	return n, nil
 }
 
-// do runs f in the namespace. Threads of the process are in its own one anyway, unless another package changes that for a while, in a
-// goroutine of its own.
+// do runs f in the namespace. Threads of the process are in its own one anyway, unless another package changes that for
+// a while, in a goroutine of its own.
 func (n *namespace) do(f func() error) error {
 	if n.own {
 		return f()

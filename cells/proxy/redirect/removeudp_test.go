@@ -11,9 +11,9 @@ import (
 	"porin.dev/porin/internal/testutil"
 )
 
-// TestRemoveWhileDatagramIsHandled removes the way into the proxy while the thread handles a datagram, and opens a socket to the server for it: it must not wait
-// for Remove, which waits for it. waits for the other one for ever: the thread has the listening socket's lock and wants that of the Redirect, Remove has that and
-// wants the socket's.
+// TestRemoveWhileDatagramIsHandled removes the way into the proxy while the thread handles a datagram, and opens a
+// socket to the server for it: it must not wait for Remove, which waits for it. waits for the other one for ever: the
+// thread has the listening socket's lock and wants that of the Redirect, Remove has that and wants the socket's.
 func TestRemoveWhileDatagramIsHandled(t *testing.T) {
 	testutil.Root(t)
 	w := newWorld(t)

@@ -13,8 +13,9 @@ import (
 	"porin.dev/porin/bpf/abi"
 )
 
-// replySockets send datagrams from the addresses and ports of servers. They are sockets without ports (raw(7)): one with the port of a server would get what others send
-// to that, and there are none for ports that a server of the node has.
+// replySockets send datagrams from the addresses and ports of servers. They are sockets without ports (raw(7)): one
+// with the port of a server would get what others send to that, and there are none for ports that a server of the node
+// has.
 type replySockets struct {
 	v4, v6 *os.File // blocking, which keeps the runtime's poller away; v6 is nil without IPv6
 }
@@ -58,8 +59,8 @@ func (r replySockets) close() error {
 	return closed(errs...)
 }
 
-// Reply sends a datagram to the client, from the address of the server that the client has sent one to. It does not block: a datagram for which there is no room is lost,
-// as in a network.
+// Reply sends a datagram to the client, from the address of the server that the client has sent one to. It does not
+// block: a datagram for which there is no room is lost, as in a network.
 func (l *Listeners) Reply(server, client netip.AddrPort, payload []byte) error {
 	file, source := l.replies.v4, sourceIPv4
 	if server.Addr().Is6() {
@@ -115,7 +116,8 @@ func proxyMark() []byte {
 	return controlMessage(unix.SOL_SOCKET, unix.SO_MARK, binary.NativeEndian.AppendUint32(nil, abi.ProxyMark))
 }
 
-// sourceIPv4 is the control message that says where a datagram comes from (IP_PKTINFO; ip(7)): the index of a device, the source, an address that is ignored.
+// sourceIPv4 is the control message that says where a datagram comes from (IP_PKTINFO; ip(7)): the index of a device,
+// the source, an address that is ignored.
 func sourceIPv4(addr netip.Addr) []byte {
 	return controlMessage(unix.SOL_IP, unix.IP_PKTINFO, append(append(make([]byte, 4), addr.AsSlice()...), make([]byte, 4)...))
 }

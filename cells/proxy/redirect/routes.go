@@ -16,8 +16,9 @@ import (
 // table is the routing table that delivers every packet to this node. Nobody else may use it.
 const table = 10247
 
-// The rules come before others' rules. Packets that the table of nftables has marked are for the proxy, as are packets from its device. The
-// first one is for the kernel's reverse path filter, which with src_valid_mark asks how it would answer with that mark.
+// The rules come before others' rules. Packets that the table of nftables has marked are for the proxy, as are packets
+// from its device. The first one is for the kernel's reverse path filter, which with src_valid_mark asks how it would
+// answer with that mark.
 func rules(family int) []*netlink.Rule {
 	marked := func(priority int) *netlink.Rule {
 		rule := netlink.NewRule()

@@ -12,7 +12,8 @@ import (
 	"porin.dev/porin/internal/fd"
 )
 
-// Sockets are listening sockets by their index in the BPF map listeners ([abi.ListenerTCP4], ...), as one process hands them to another. Whoever has them closes them.
+// Sockets are listening sockets by their index in the BPF map listeners ([abi.ListenerTCP4], ...), as one process hands
+// them to another. Whoever has them closes them.
 type Sockets map[uint32]*os.File
 
 // socketName is the name of copies of the sockets, for errors.

@@ -71,7 +71,8 @@ func (u *UDPListener) serve(p *poll, receive func(Datagram, error)) error {
 	return err
 }
 
-// Close closes the socket. When it returns, no datagram is being passed on any more. Copies in other processes stay open.
+// Close closes the socket. When it returns, no datagram is being passed on any more. Copies in other processes stay
+// open.
 func (u *UDPListener) Close() error {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -116,7 +117,8 @@ func (u *UDPListener) nextLocked(buffer []byte) (d Datagram, _ error) {
 	return d, nil
 }
 
-// destination returns where a datagram was sent to, from the control messages that came with it (IP_ORIGDSTADDR, IPV6_ORIGDSTADDR).
+// destination returns where a datagram was sent to, from the control messages that came with it (IP_ORIGDSTADDR,
+// IPV6_ORIGDSTADDR).
 func destination(control []byte) (netip.AddrPort, error) {
 	messages, err := unix.ParseSocketControlMessage(control)
 	if err != nil {

@@ -13,8 +13,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// UDPLoop reads the datagrams of clients and of servers by one thread of its own, which waits in epoll(7). The runtime's poller would wake other threads for each of
-// them, which takes longer than the rest of a short exchange.
+// UDPLoop reads the datagrams of clients and of servers by one thread of its own, which waits in epoll(7). The
+// runtime's poller would wake other threads for each of them, which takes longer than the rest of a short exchange.
 type UDPLoop struct {
 	redirect *Redirect
 
@@ -48,8 +48,9 @@ type Datagram struct {
 // NewUDPLoop returns one without sockets.
 func NewUDPLoop(r *Redirect) *UDPLoop { return &UDPLoop{redirect: r} }
 
-// Serve has receive called for each datagram of the socket, until that is closed. The message is valid during the call. receive is called by the thread that reads all
-// sockets: it must not block. A datagram that cannot be read is passed to it as an error.
+// Serve has receive called for each datagram of the socket, until that is closed. The message is valid during the call.
+// receive is called by the thread that reads all sockets: it must not block. A datagram that cannot be read is passed
+// to it as an error.
 func (u *UDPLoop) Serve(socket *UDPListener, receive func(Datagram, error)) error {
 	p, err := u.start()
 	if err != nil {
@@ -58,8 +59,9 @@ func (u *UDPLoop) Serve(socket *UDPListener, receive func(Datagram, error)) erro
 	return socket.serve(p, receive)
 }
 
-// Open returns a socket that is connected to a server, from a port of the proxy's own. Packets carry the proxy's mark. receive is called for each datagram, which is
-// valid during the call, and for errors of the socket, by the thread that reads all sockets: it must not block. It may be called once more after Close.
+// Open returns a socket that is connected to a server, from a port of the proxy's own. Packets carry the proxy's mark.
+// receive is called for each datagram, which is valid during the call, and for errors of the socket, by the thread that
+// reads all sockets: it must not block. It may be called once more after Close.
 func (u *UDPLoop) Open(client Client, server netip.AddrPort, receive func([]byte, error)) (*UDPSocket, error) {
 	p, err := u.start()
 	if err != nil {

@@ -16,7 +16,8 @@ import (
 	"porin.dev/porin/internal/testutil"
 )
 
-// echoServer sends each datagram back as often as its first byte says. It returns where clients have come from, one for each datagram.
+// echoServer sends each datagram back as often as its first byte says. It returns where clients have come from, one for
+// each datagram.
 func echoServer(t *testing.T, ns *testutil.Namespace, at netip.AddrPort) (from <-chan netip.AddrPort) {
 	t.Helper()
 	var conn *net.UDPConn
@@ -77,7 +78,8 @@ func localAddr(t *testing.T, socket *redirect.UDPListener) (at netip.AddrPort) {
 	return at
 }
 
-// TestUDPLoopServe reads and answers clients' datagrams, until the socket is closed while another process has a copy: later datagrams wait for that process.
+// TestUDPLoopServe reads and answers clients' datagrams, until the socket is closed while another process has a copy:
+// later datagrams wait for that process.
 func TestUDPLoopServe(t *testing.T) {
 	w := newWorld(t)
 	var listeners *redirect.Listeners

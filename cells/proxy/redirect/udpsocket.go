@@ -74,7 +74,8 @@ func (s *UDPSocket) Close() error {
 	return os.NewSyscallError("close", err)
 }
 
-// connect returns the descriptor of a socket from the client's address to the server's. Package net would need a third more system calls.
+// connect returns the descriptor of a socket from the client's address to the server's. Package net would need a third
+// more system calls.
 func (r *Redirect) connect(client Client, server netip.AddrPort) (fd int, err error) {
 	namespace, err := r.currentNamespace()
 	if err != nil {

@@ -1,7 +1,9 @@
-// Package cleanup removes from a node all that Porin has made there: first what starts pods, then the kernel's part, then files.
+// Package cleanup removes from a node all that Porin has made there: first what starts pods, then the kernel's part,
+// then files.
 //
-// Each step removes what it finds, so a run that was interrupted is completed by the next one. The part of a cell is removed by the cell
-// where it has a function for that. Things that others may have made, or may need, stay and are listed.
+// Each step removes what it finds, so a run that was interrupted is completed by the next one. The part of a cell is
+// removed by the cell where it has a function for that. Things that others may have made, or may need, stay and are
+// listed.
 package cleanup
 
 import (
@@ -41,8 +43,8 @@ type Config struct {
 	Force bool // also while pods use Porin
 }
 
-// Clean removes everything from the network namespace of the calling thread and from the file system, and reports each thing on out.
-// It refuses, and changes nothing, while an agent, porin-proxy or pods use it.
+// Clean removes everything from the network namespace of the calling thread and from the file system, and reports each
+// thing on out. It refuses, and changes nothing, while an agent, porin-proxy or pods use it.
 func Clean(ctx context.Context, cfg Config, out io.Writer) error {
 	handle, err := netlink.NewHandle(unix.NETLINK_ROUTE)
 	if err != nil {
@@ -88,7 +90,8 @@ func (c *cleaner) removed(kind, name string) { fmt.Fprintln(c.out, "removed", ki
 
 func (c *cleaner) leave(text string) { c.left = append(c.left, text) }
 
-// lock keeps agents and proxies from starting until unlock is called. It fails if one runs, or if the agent ran in another network namespace.
+// lock keeps agents and proxies from starting until unlock is called. It fails if one runs, or if the agent ran in
+// another network namespace.
 func (c *cleaner) lock(ctx context.Context) (unlock func() error, err error) {
 	dir := filepath.Dir(c.cfg.Server.Socket)
 	_, statErr := os.Lstat(dir)

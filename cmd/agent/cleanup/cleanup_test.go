@@ -106,7 +106,8 @@ func TestCleanFiles(t *testing.T) {
 	}
 }
 
-// TestCleanKernel removes routes and rules of Porin's protocols in all tables, and no link whose name is only like one of Porin's.
+// TestCleanKernel removes routes and rules of Porin's protocols in all tables, and no link whose name is only like one
+// of Porin's.
 func TestCleanKernel(t *testing.T) {
 	testutil.NeedPrograms(t, "nft")
 	ns, cfg := testutil.NetNS(t), testConfig(t)

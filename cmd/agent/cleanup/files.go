@@ -18,7 +18,8 @@ import (
 // plugin is the name of the CNI plugin.
 const plugin = "porin-cni"
 
-// Names of Porin's files in its folders, and what may end them: while a file is written, locked, or set aside as damaged. The e2e tests find a name that is missing here.
+// Names of Porin's files in its folders, and what may end them: while a file is written, locked, or set aside as
+// damaged. The e2e tests find a name that is missing here.
 var (
 	stateFiles = []string{"ledger.db", "heartbeat", "proxy-rules.json"} // and sockets, deletions, health.netns
 	storeFiles = []string{

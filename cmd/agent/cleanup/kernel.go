@@ -61,8 +61,8 @@ func (c *cleaner) removeLinks() error {
 	return errors.Join(errs...)
 }
 
-// removeProxyPath removes the way into the proxy, and restores the sysctl that it has changed, whose value the device knows. Either the device or
-// the folder of the pin is there.
+// removeProxyPath removes the way into the proxy, and restores the sysctl that it has changed, whose value the device
+// knows. Either the device or the folder of the pin is there.
 func (c *cleaner) removeProxyPath() error {
 	had, err := c.hasProxyDevice()
 	if _, pinErr := os.Lstat(filepath.Join(c.cfg.BPFRoot, "proxy")); err != nil || !had && pinErr != nil {

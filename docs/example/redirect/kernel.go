@@ -22,7 +22,8 @@ type kernel struct {
 	link   int
 }
 
-// SetProxyLink sends packets from the device to port 80 on to the proxy's. That alone gives the proxy a packet of a connection that has not begun yet.
+// SetProxyLink sends packets from the device to port 80 on to the proxy's. That alone gives the proxy a packet of a
+// connection that has not begun yet.
 func (k *kernel) SetProxyLink(index int) error {
 	k.link = index
 	if index == 0 {

@@ -1,4 +1,5 @@
-// Redirect has the proxy serve HTTP that comes by a device to port 80, and forward what its one rule allows. It needs nothing else of Porin: no agent, datapath or policies.
+// Redirect has the proxy serve HTTP that comes by a device to port 80, and forward what its one rule allows. It needs
+// nothing else of Porin: no agent, datapath or policies.
 //
 //	redirect DEVICE BPFROOT
 package main

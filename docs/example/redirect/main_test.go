@@ -30,7 +30,8 @@ func shell(t *testing.T, script string) error {
 	return nil
 }
 
-// newEnds returns a client and a server in namespaces of their own, for which the test's namespace is the router, by devices of these names.
+// newEnds returns a client and a server in namespaces of their own, for which the test's namespace is the router, by
+// devices of these names.
 func newEnds(t *testing.T) (client, server *testutil.Namespace) {
 	t.Helper()
 	client, server = testutil.NetNS(t), testutil.NetNS(t)

@@ -20,8 +20,8 @@ type Agent struct {
 	token      string // file
 }
 
-// Agent creates the Node and the pod of its agent, unless they are there. The role is for the test to apply. The kubeconfig names a
-// server, or, if that is "", this one.
+// Agent creates the Node and the pod of its agent, unless they are there. The role is for the test to apply. The
+// kubeconfig names a server, or, if that is "", this one.
 func (s *Server) Agent(t testing.TB, node, server string) Agent {
 	t.Helper()
 	admin := s.Admin()

@@ -70,8 +70,8 @@ const (
 	JSONPatch  = "application/json-patch+json"
 )
 
-// Do makes a request with a body of JSON, unless it is nil, and decodes the answer, unless into is nil. An answer that tells of a failure is
-// an error of [apierrors].
+// Do makes a request with a body of JSON, unless it is nil, and decodes the answer, unless into is nil. An answer that
+// tells of a failure is an error of [apierrors].
 func (c *Client) Do(ctx context.Context, method, path string, body, into any) error {
 	return c.request(ctx, method, path, "application/json", body, into)
 }

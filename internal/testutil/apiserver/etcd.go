@@ -77,8 +77,8 @@ func (s *Server) Restore(t testing.TB, snapshot string, bump uint64) {
 	s.Start(t)
 }
 
-// RestoreEtcd restores etcd from a snapshot under the API server. A bump above 0 is added to the revision, and earlier revisions count as
-// compacted: etcdutl snapshot restore --bump-revision --mark-compacted.
+// RestoreEtcd restores etcd from a snapshot under the API server. A bump above 0 is added to the revision, and earlier
+// revisions count as compacted: etcdutl snapshot restore --bump-revision --mark-compacted.
 func (s *Server) RestoreEtcd(t testing.TB, snapshot string, bump uint64) {
 	t.Helper()
 	s.etcd.stop()

@@ -3,8 +3,8 @@
 //	Node (agent) --> Fabric: kube-apiserver on 198.51.100.1:6443 --> etcd on a Unix socket
 //	test's process --> kube-apiserver on 127.0.0.1:6443 --> etcd on a Unix socket
 //
-// The API server authorises by Node and RBAC. It keeps certificates, service-account keys and its audit log in a folder of the
-// test, and ends with the test's process, whatever ends that.
+// The API server authorises by Node and RBAC. It keeps certificates, service-account keys and its audit log in a folder
+// of the test, and ends with the test's process, whatever ends that.
 package apiserver
 
 import (
@@ -44,7 +44,8 @@ type Server struct {
 	saved  int
 }
 
-// Start runs an API server in the fabric's namespace, and waits until it is ready. Without its binary the test is skipped.
+// Start runs an API server in the fabric's namespace, and waits until it is ready. Without its binary the test is
+// skipped.
 func Start(t testing.TB, fabric *testutil.Fabric) *Server {
 	t.Helper()
 	return start(t, fabric.Do, testutil.OutsideIPv4)

@@ -1,5 +1,6 @@
-// Command launch installs the seccomp filter that it is given, gives its parent the other end of it, and becomes the program that
-// its parent wants, with this process' arguments. It is small, as it is started before each process that may be killed.
+// Command launch installs the seccomp filter that it is given, gives its parent the other end of it, and becomes the
+// program that its parent wants, with this process' arguments. It is small, as it is started before each process that
+// may be killed.
 package main
 
 import (
@@ -53,8 +54,8 @@ func launch(program string) error {
 	return fmt.Errorf("become %s: %w", program, unix.Exec(program, args, environ))
 }
 
-// install makes the system calls of this thread that the filter wants wait for the reader of the listener that it returns. The
-// filter stays over execve, and threads and children inherit it.
+// install makes the system calls of this thread that the filter wants wait for the reader of the listener that it
+// returns. The filter stays over execve, and threads and children inherit it.
 func install(filter []unix.SockFilter) (listener int, err error) {
 	program := unix.SockFprog{Len: uint16(len(filter)), Filter: unsafe.SliceData(filter)}
 	// Once received, a notification is not taken back by a signal such as Go's preemption: no effect is seen twice.

@@ -15,8 +15,8 @@ import (
 	"time"
 )
 
-// runAgnhost is agnhost, and ends the process. Without sockets of SCTP in the kernel, raw sockets connect and serve: an INIT that gets its INIT ACK is
-// a connection.
+// runAgnhost is agnhost, and ends the process. Without sockets of SCTP in the kernel, raw sockets connect and serve: an
+// INIT that gets its INIT ACK is a connection.
 func runAgnhost() {
 	var err error
 	switch args := strings.Join(os.Args[1:], " "); {

@@ -1,4 +1,5 @@
-// Command timed takes the place of a CNI plugin in the benchmark: it runs the plugin NAME.real and writes how long the call took.
+// Command timed takes the place of a CNI plugin in the benchmark: it runs the plugin NAME.real and writes how long the
+// call took.
 package main
 
 import (

@@ -73,7 +73,8 @@ func newWorld(t *testing.T, server *kubernetestest.Server) *world {
 	return w
 }
 
-// policies are for all pods of the namespaces of local pods: each lets in one deployment of its namespace, and a tier of the namespaces of a zone.
+// policies are for all pods of the namespaces of local pods: each lets in one deployment of its namespace, and a tier
+// of the namespaces of a zone.
 func policies() string {
 	var all strings.Builder
 	for i := range policyCount {
@@ -197,7 +198,8 @@ func (w *world) cpu() time.Duration {
 	return time.Duration(user+system) * 10 * time.Millisecond
 }
 
-// status is a figure of the kernel's about the agent's memory: the anonymous one is its own, and the most of the resident one has the files, too.
+// status is a figure of the kernel's about the agent's memory: the anonymous one is its own, and the most of the
+// resident one has the files, too.
 func (w *world) status(name string) float64 {
 	w.Helper()
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", w.agent.PID()))
@@ -212,8 +214,8 @@ func (w *world) status(name string) float64 {
 	return kib * 1024
 }
 
-// heap is what is alive in the agent: the least of some garbage collections, as what is allocated while one runs counts as alive. To ask for
-// the metrics makes it allocate, not much at once.
+// heap is what is alive in the agent: the least of some garbage collections, as what is allocated while one runs counts
+// as alive. To ask for the metrics makes it allocate, not much at once.
 func (w *world) heap() float64 {
 	w.Helper()
 	least, last := math.Inf(1), w.metrics()["go_memstats_last_gc_time_seconds"]

@@ -2,8 +2,8 @@
 //
 //	simulator --records of nodes, groups of pods--> API server (in memory) --> porin-agent --> BPF maps <-- the test
 //
-// `make scale` has 1,000 nodes with 50 pods each and prints figures with goals; a plain test has few, and compares the maps with what the
-// simulator has written.
+// `make scale` has 1,000 nodes with 50 pods each and prints figures with goals; a plain test has few, and compares the
+// maps with what the simulator has written.
 package remote
 
 import (

@@ -72,7 +72,8 @@ func TestConverge(t *testing.T) {
 	f.print()
 }
 
-// decides compares what the engine and the kernel say of connections from pods of other nodes with what the policies mean.
+// decides compares what the engine and the kernel say of connections from pods of other nodes with what the policies
+// mean.
 func (w *world) decides(s *simulator) {
 	w.Helper()
 	verdicts := map[bool]int{}

@@ -39,7 +39,8 @@ func (d *Disk) Phases() map[endpoint.Attachment]string {
 	return phases
 }
 
-// Memory is a [ledger.Ledger] on a Disk. Before each write it asks Gate, whose error is the write's: nothing was written.
+// Memory is a [ledger.Ledger] on a Disk. Before each write it asks Gate, whose error is the write's: nothing was
+// written.
 type Memory struct {
 	Disk *Disk
 	Gate func(write string) error

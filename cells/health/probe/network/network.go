@@ -43,8 +43,9 @@ func New() *Network {
 	}}
 }
 
-// Ping implements [probe.Transport]. It has a raw socket of its own that is connected: the kernel gives it packets from the address
-// alone, so others can neither answer for it nor fill its buffer. An answer has the 128 random bits of the question.
+// Ping implements [probe.Transport]. It has a raw socket of its own that is connected: the kernel gives it packets from
+// the address alone, so others can neither answer for it nor fill its buffer. An answer has the 128 random bits of the
+// question.
 func (n *Network) Ping(ctx context.Context, addr netip.Addr) (time.Duration, error) {
 	network, protocol, request, reply := "ip4:1", 1, icmp.Type(ipv4.ICMPTypeEcho), icmp.Type(ipv4.ICMPTypeEchoReply)
 	if addr.Is6() {
@@ -121,7 +122,8 @@ func (n *Network) Hello(ctx context.Context, addr netip.Addr) (node string, late
 	return answer.Node, latency, nil
 }
 
-// isGlobal reports whether an answer to the address comes back: the kernel takes one of lo, or of a link, where the node has no other.
+// isGlobal reports whether an answer to the address comes back: the kernel takes one of lo, or of a link, where the
+// node has no other.
 func isGlobal(addr net.Addr) bool {
 	ip, ok := addr.(*net.IPAddr)
 	return ok && ip.IP.IsGlobalUnicast()

@@ -9,16 +9,16 @@
 //	explore_test.go     the search               liveness_test.go is anything lost for good?
 //	model_test.go       the situations, the table of rules, the limits
 //
-// Modelled: one block, and a second one that overlaps it, cut by a later pool of another block size. Two or three nodes.
-// A request is executed at any later time, or never; its sender stops waiting at any time; with copies, a delete is
-// executed again. The number of claims is not bounded, only how many of one node exist at a time (two or three:
-// A1, A2). Agents stop while pods run on, and start from the checkpoint; machines go down and boot; a new
-// machine with the name of an old one appears. The reads after a create are steps of their own. Each search bounds
-// restarts, reboots and node deletions by number (one each, over all nodes), and has at most one backup and one restore.
-// The administrator sets the mark before the restore, waits until every node that runs knows of it, and keeps the others
-// away from the restored store until one has set it again; or, with unmarked, the first node that notices sets it. A
-// node that has seen the store before the restore notices, unless its position tells nothing (bumped): then only a node
-// whose own claim is gone, or that knows of a mark which is gone, does. A new one never does.
+// Modelled: one block, and a second one that overlaps it, cut by a later pool of another block size. Two or three
+// nodes. A request is executed at any later time, or never; its sender stops waiting at any time; with copies, a delete
+// is executed again. The number of claims is not bounded, only how many of one node exist at a time (two or three: A1,
+// A2). Agents stop while pods run on, and start from the checkpoint; machines go down and boot; a new machine with the
+// name of an old one appears. The reads after a create are steps of their own. Each search bounds restarts, reboots and
+// node deletions by number (one each, over all nodes), and has at most one backup and one restore. The administrator
+// sets the mark before the restore, waits until every node that runs knows of it, and keeps the others away from the
+// restored store until one has set it again; or, with unmarked, the first node that notices sets it. A node that has
+// seen the store before the restore notices, unless its position tells nothing (bumped): then only a node whose own
+// claim is gone, or that knows of a mark which is gone, does. A new one never does.
 //
 // Simpler than the real thing: one comparison with the store (own record, cluster record, blocks) is one step; so is
 // the write of a checkpoint; a block has one address, which is used or not; a give-back needs no time, and a released

@@ -181,7 +181,8 @@ func owned(s *state) bool {
 	return false
 }
 
-// TestRecoveryEnds: the recovery can end while all pods run on, if nodes delete what carries their own name and is not theirs.
+// TestRecoveryEnds: the recovery can end while all pods run on, if nodes delete what carries their own name and is not
+// theirs.
 func TestRecoveryEnds(t *testing.T) {
 	notRecovering := func(s *state) bool { return s.store.recovery != recoveryBegun }
 	podsStay := func(to *step) bool { return to.what != podEnds && to.what != machineGoesDown }
