@@ -12,7 +12,7 @@ export HEAVY=1 PATH=$PATH:/usr/sbin:/sbin
 [ -n "$(test/deps.sh list)" ] || export REQUIRE_PROGRAMS=1
 # make lint runs vet. Without -vet=off, go test would examine all dependencies again, once for each way to compile.
 flags=(-vet=off -count=1 -timeout=40m -parallel=6) # tests of e2e that wait most of their time are parallel: more than there are processors
-packages=$("$GO" list $1)
+packages=$("$GO" list $1 | awk '{ if (/\/test\/e2e$/) print; else rest = rest $0 "\n" } END { printf "%s", rest }') # the one that takes longest comes first
 logs=$(mktemp -d)
 trap 'rm -rf "$logs"' EXIT
 status=0
@@ -30,7 +30,7 @@ run() {
 
 # Without the race detector: packages without goroutines, locks, atomic values, channels and fx; the tests of BPF programs; and those of programs
 # in processes of their own, which are built without it. The latter wait often, and fail when too many of them run side by side.
-raceless='porin.dev/porin/(bpf|test/(apiserver|chaos|crash|docs|e2e|nodecheck|policy|scale)(/.*)?)'
+raceless='porin.dev/porin/(bpf|test/(apiserver|bench|chaos|crash|docs|e2e|kubernetes|nodecheck|policy|scale)(/.*)?)'
 concurrent=$("$GO" list -f '{{.ImportPath}} {{.Dir}}' $1 | while read -r package dir; do
 	! grep -qE '^\s*go |chan |synctest|httptest|errgroup|Parallel\(|fx\.|sync\.|atomic\.|task\.' "$dir"/*.go || echo "$package"
 done | grep -Evx "$raceless" || true)
