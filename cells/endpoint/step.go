@@ -14,24 +14,29 @@ type Step interface {
 	// Name is the step's phase in traces and metrics: "ipam".
 	Name() string
 
-	// Attach does the step's part and returns ep with what the step adds to it (ipam: addresses and pool; link: the link).
-	// When it or a later step fails, Detach is called. namespace is the container's network namespace, valid during the
-	// call only; nil when the caller passed none.
+	// Attach does the step's part and returns ep with what the step adds to it: addresses and pool (ipam), the link
+	// (link). Only these fields of the result are kept. When it or a later step fails, Detach is called. namespace is the
+	// container's network namespace, valid during the call only; nil when the caller passed none.
 	Attach(ctx context.Context, ep Endpoint, namespace *Namespace) (Endpoint, error)
 
 	// Detach undoes Attach, whether it ran whole, in part or not at all. ep may lack what the step added, when the
-	// agent died between Attach and the record of it: then the step finds its part by ep.Spec.Attachment.
+	// agent died between Attach and the record of it: then the step finds its part by ep.Spec.Attachment. Host.Index may
+	// be the link of another endpoint by now.
 	Detach(ctx context.Context, ep Endpoint, cfg DeleteConfig) error
 
 	// Restore takes over, after a start of the agent, the results of Attach in an earlier life of it, and restores parts
 	// that are not as they should be: replaced names them, each with the fault ("program from_pod: 12 instead of 17"). It
-	// is also how an endpoint is repaired. After a start a failure that may pass is tried again. Then the endpoint is
-	// taken down, or held when most endpoints failed.
+	// is also how an endpoint is repaired; when a step fails, the later ones are not called. After a start a failure
+	// that may pass is tried again. Then the endpoint is taken down, so fail only if the pod cannot live without the part,
+	// or held when most endpoints failed.
 	Restore(ctx context.Context, ep Endpoint) (replaced []string, err error)
 }
 
 // Steps are in the order of Attach; Detach runs in the reverse order.
 type Steps []Step
+
+// The interfaces below are for steps that need more. A step with things in the kernel needs Pruner, and a step that
+// gives out resources Occupier; the others have one implementation each.
 
 // Pruner is a Step that owns things outside the agent's memory. Prune is called at a start, after every Restore and
 // before the API serves, with what is alive: the step removes whatever bears its mark and belongs to none of it, and
@@ -60,8 +65,9 @@ type Surveyor interface {
 
 // Finder is a Step that can list what the kernel has, without changing anything. Find is called at a start, and again
 // after a failure: after attachments that were deleted meanwhile or are of another boot are taken down, and before
-// anything else is restored or removed, with the findings of the steps before it: it adds attachments, or completes
-// theirs. An attachment that it cannot name is [Unnamed]. The manager finds by the ledger which of them are unknown.
+// anything else is restored or removed. It gets the attachments that the steps before it found, adds others, or
+// completes theirs. An attachment that it cannot name is [Unnamed]. The manager finds by the ledger which of them are
+// unknown.
 type Finder interface {
 	Find(ctx context.Context, found []Endpoint) ([]Endpoint, error)
 }

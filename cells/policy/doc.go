@@ -3,6 +3,7 @@
 //	PUT /v1/policy --> [Policies] --> a file                      [View] <-- status, metrics, explain, diff, doctor, monitor
 //	Kubernetes API -------^ |                                       |
 //	endpointmanager --> [Step] --> [Queue]: one writer --> engine --> [Enforcer] (the kernel's maps)
+//	Services, CIDR groups --> [References]: peers of rules that name them --^
 //	node's addresses --------------^       |                :
 //	the DNS proxy --> [Learner] ---^       '--> [Proxy]: layer 7 rules, before rows have their numbers
 //	[Flows] --> POST /v1/policy/diff --> another engine, with what is proposed
@@ -15,7 +16,7 @@
 //     force, and status, health, metrics and the endpoint say so. Policies that would not fit are refused (a file's),
 //     or denied by a substitute (the Kubernetes API's).
 //   - After a start nothing is written before all endpoints are restored, and then all at once: the previous agent's
-//     entries stays in force until then. An endpoint that the manager holds keeps its policy, too.
+//     entries stay in force until then. An endpoint that the manager holds keeps its policy, too.
 //   - No row sends a connection to the proxy with rules that it does not have: until then the row denies.
 //   - Who has asked for a name gets the answer when its addresses are in the datapath. They outlive the agent: the
 //     first write after a start has them.

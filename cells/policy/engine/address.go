@@ -40,7 +40,7 @@ type place struct {
 }
 
 // prefix is the range of a block, or of an exception of one. Addresses in it that no endpoint has, and that are in no
-// longer prefix, are in the same blocks.
+// more specific prefix, are in the same blocks.
 type prefix struct {
 	member
 	blocks *selectorSet // that the addresses are in

@@ -6,6 +6,7 @@
 //	networking.k8s.io/v1                 NetworkPolicy
 //	policy.networking.k8s.io/v1alpha2    ClusterNetworkPolicy
 //	policy.networking.k8s.io/v1alpha1    AdminNetworkPolicy, BaselineAdminNetworkPolicy
+//	cilium.io/v2                         CiliumNetworkPolicy, CiliumClusterwideNetworkPolicy
 //	v1                                   List of these
 //
 // [Read] gives all policies or none. Its error has one line for each fault, with the document, the policy and the

@@ -5,8 +5,8 @@ import (
 	"net/netip"
 )
 
-// Named selects by an object of the Kubernetes API. The policy cell resolves it to other peers. The engine matches
-// nothing by it.
+// Named selects by an object whose content is not in the policy, such as a Service of the Kubernetes API. The policy
+// cell resolves it to other peers (References), so the engine never gets one.
 type Named struct {
 	Reference
 	Except []netip.Prefix // of CIDR groups

@@ -2,6 +2,7 @@ package quota
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	"porin.dev/porin/cells/doctor"
@@ -16,9 +17,12 @@ const findingDiffers = "quota-differs"
 type checker struct {
 	step      *Step
 	endpoints endpointmanager.Lookup
+	manager   endpointmanager.Manager
 }
 
-func newChecker(s *Step, endpoints endpointmanager.Lookup) checker { return checker{s, endpoints} }
+func newChecker(s *Step, endpoints endpointmanager.Lookup, m endpointmanager.Manager) checker {
+	return checker{s, endpoints, m}
+}
 
 // Owner implements doctor.Checker.
 func (checker) Owner() string { return "quota" }
@@ -38,18 +42,17 @@ func (c checker) Examine(_ context.Context, only string) (findings []doctor.Find
 		findings = append(findings, doctor.Finding{
 			Kind: findingDiffers, Subject: attachment.String(), Endpoint: attachment.String(),
 			Detail: fmt.Sprintf("endpoint %d is not counted for namespace %s", ep.ID, ep.Spec.Pod.Namespace),
-			Repair: func(ctx context.Context) error { return c.count(ctx, attachment) },
+			Repair: func(ctx context.Context) error { return c.repair(ctx, attachment) },
 		})
 	}
 	return findings, nil
 }
 
-// count looks again before it acts: much may have happened since the examination.
-func (c checker) count(ctx context.Context, a endpoint.Attachment) error {
-	ep, err := c.endpoints.Get(endpoint.ByAttachment(a))
-	if err != nil || ep.State != endpoint.Ready {
+// repair restores the endpoint in its turn: a deletion may be under way.
+func (c checker) repair(ctx context.Context, a endpoint.Attachment) error {
+	err := c.manager.Repair(ctx, a)
+	if errors.Is(err, endpointmanager.ErrNotReady) || errors.Is(err, endpointmanager.ErrNotFound) {
 		return nil
 	}
-	_, err = c.step.Restore(ctx, ep)
 	return err
 }

@@ -121,7 +121,7 @@ func TestDoctorRepairsTheCount(t *testing.T) {
 	if err != nil || len(answer.Findings) != 1 || answer.Findings[0].Kind != findingDiffers {
 		t.Fatalf("found %+v, %v, want one %s", answer.Findings, err, findingDiffers)
 	}
-	found, err := newChecker(n.step, n.lookup).Examine(t.Context(), "")
+	found, err := newChecker(n.step, n.lookup, n.manager).Examine(t.Context(), "")
 	if err != nil || len(found) != 1 {
 		t.Fatalf("found %+v, %v", found, err)
 	}
