@@ -8,67 +8,44 @@ import (
 	v1 "porin.dev/porin/api/v1"
 	"porin.dev/porin/bpf/abi"
 	"porin.dev/porin/cells/endpoint"
+	"porin.dev/porin/cells/metrics"
 )
 
-// collector reads the node's totals from the maps when it is asked.
-type collector struct {
-	counters              Counters
-	packets, bytes, drops *prometheus.Desc
-
-	connections, capacity, refused, corrected, unmanaged *prometheus.Desc
-}
-
-func newCollector(counters Counters) *collector {
-	describe := func(name, help, label string) *prometheus.Desc {
-		return prometheus.NewDesc("porin_datapath_"+name, help, []string{label}, nil)
+// newCollector reads the node's totals from the maps when it is asked. It sends every reason, also reasons that never
+// occurred, so that a rate is right from the first drop on.
+func newCollector(counters Counters) *metrics.Values {
+	v := metrics.NewValues("porin_datapath_")
+	connections := v.Gauge("connections", "Entries in the map of connections; one between two pods of the node has two.")
+	capacity := v.Gauge("connections_capacity", "Entries that the map of connections has room for.")
+	refused := v.Counter("connections_refused_total", "Packets of connections for which no entry was made, as there was no room: they go through the stack.")
+	corrected := v.Counter("connections_corrected_total", "How often a count of connections, of an endpoint or of all, was wrong and was corrected by what is in the map.")
+	unmanaged := v.Counter("unmanaged_total", "Decisions of policies about unknown pods of other nodes: passed to a restricted pod of this node, or denied.", "decision")
+	packets := v.Counter("packets_total", "Packets from and to pods that passed.", "direction")
+	bytes := v.Counter("bytes_total", "Bytes from and to pods that passed, link headers included.", "direction")
+	dropped := v.Counter("drops_total", "Packets from and to pods that were dropped.", "reason")
+	v.Read = func(ch chan<- prometheus.Metric) {
+		totals, err := counters.Totals()
+		use, useErr := counters.Connections()
+		decided, decidedErr := counters.Unmanaged()
+		if err = errors.Join(err, useErr, decidedErr); err != nil {
+			packets.Fail(ch, err)
+			return
+		}
+		packets.Send(ch, float64(totals.FromPod.Packets), "from-pod")
+		packets.Send(ch, float64(totals.ToPod.Packets), "to-pod")
+		bytes.Send(ch, float64(totals.FromPod.Bytes), "from-pod")
+		bytes.Send(ch, float64(totals.ToPod.Bytes), "to-pod")
+		connections.Send(ch, float64(use.Entries))
+		capacity.Send(ch, float64(use.Capacity))
+		refused.Send(ch, float64(use.Refused))
+		corrected.Send(ch, float64(use.Corrected))
+		unmanaged.Send(ch, float64(decided.Passed), "passed")
+		unmanaged.Send(ch, float64(decided.Denied), "denied")
+		for _, reason := range abi.DropReasons() {
+			dropped.Send(ch, float64(totals.Drops[reason]), reason.String())
+		}
 	}
-	plain := func(name, help string) *prometheus.Desc {
-		return prometheus.NewDesc("porin_datapath_"+name, help, nil, nil)
-	}
-	return &collector{
-		counters:    counters,
-		connections: plain("connections", "Entries in the map of connections; one between two pods of the node has two."),
-		capacity:    plain("connections_capacity", "Entries that the map of connections has room for."),
-		refused:     plain("connections_refused_total", "Packets of connections for which no entry was made, as there was no room: they go through the stack."),
-		corrected:   plain("connections_corrected_total", "How often a count of connections, of an endpoint or of all, was wrong and was corrected by what is in the map."),
-		unmanaged:   describe("unmanaged_total", "Decisions of policies about unknown pods of other nodes: passed to a restricted pod of this node, or denied.", "decision"),
-		packets:     describe("packets_total", "Packets from and to pods that passed.", "direction"),
-		bytes:       describe("bytes_total", "Bytes from and to pods that passed, link headers included.", "direction"),
-		drops:       describe("drops_total", "Packets from and to pods that were dropped.", "reason"),
-	}
-}
-
-func (c *collector) Describe(ch chan<- *prometheus.Desc) {
-	for _, desc := range []*prometheus.Desc{c.packets, c.bytes, c.drops, c.connections, c.capacity, c.refused, c.corrected, c.unmanaged} {
-		ch <- desc
-	}
-}
-
-// Collect sends every reason, also reasons that never occurred, so that a rate is right from the first drop on.
-func (c *collector) Collect(ch chan<- prometheus.Metric) {
-	totals, err := c.counters.Totals()
-	use, useErr := c.counters.Connections()
-	unmanaged, unmanagedErr := c.counters.Unmanaged()
-	if err = errors.Join(err, useErr, unmanagedErr); err != nil {
-		ch <- prometheus.NewInvalidMetric(c.packets, err)
-		return
-	}
-	send := func(desc *prometheus.Desc, n uint64, label string) {
-		ch <- prometheus.MustNewConstMetric(desc, prometheus.CounterValue, float64(n), label)
-	}
-	send(c.packets, totals.FromPod.Packets, "from-pod")
-	send(c.packets, totals.ToPod.Packets, "to-pod")
-	send(c.bytes, totals.FromPod.Bytes, "from-pod")
-	send(c.bytes, totals.ToPod.Bytes, "to-pod")
-	ch <- prometheus.MustNewConstMetric(c.connections, prometheus.GaugeValue, float64(use.Entries))
-	ch <- prometheus.MustNewConstMetric(c.capacity, prometheus.GaugeValue, float64(use.Capacity))
-	ch <- prometheus.MustNewConstMetric(c.refused, prometheus.CounterValue, float64(use.Refused))
-	ch <- prometheus.MustNewConstMetric(c.corrected, prometheus.CounterValue, float64(use.Corrected))
-	send(c.unmanaged, unmanaged.Passed, "passed")
-	send(c.unmanaged, unmanaged.Denied, "denied")
-	for _, reason := range abi.DropReasons() {
-		send(c.drops, totals.Drops[reason], reason.String())
-	}
+	return v
 }
 
 // describer adds an endpoint's counters to its description.

@@ -7,26 +7,20 @@ import (
 
 	"porin.dev/porin/cells/endpoint"
 	"porin.dev/porin/cells/endpointmanager/admission"
+	"porin.dev/porin/cells/metrics"
 )
 
 // instruments are the endpoints by state, the refused transitions, and the durations of what was done to endpoints.
 type instruments struct {
-	table    *Table
-	states   *prometheus.Desc
-	refused  *prometheus.Desc
+	*metrics.Values
 	duration *prometheus.HistogramVec
 	failures *prometheus.CounterVec
-
-	admissions       *admission.Queues
-	waiting, running *prometheus.Desc
-	waits            waits
+	waits    waits
 }
 
 func newInstruments(table *Table, a *admission.Queues, w waits) *instruments {
 	i := &instruments{
-		table:   table,
-		states:  prometheus.NewDesc("porin_endpoints", "Endpoints of this node by state.", []string{"state"}, nil),
-		refused: prometheus.NewDesc("porin_endpoint_refused_transitions_total", "State transitions that the table forbids.", nil, nil),
+		Values: metrics.NewValues("porin_"),
 		duration: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name:    "porin_endpoint_phase_duration_seconds",
 			Help:    "What each phase of an ADD, DEL or restore took; phase total is all but what the plugin did before its call.",
@@ -36,10 +30,22 @@ func newInstruments(table *Table, a *admission.Queues, w waits) *instruments {
 			Name: "porin_endpoint_phase_failures_total",
 			Help: "Phases of an ADD, DEL or restore that failed.",
 		}, []string{"operation", "phase"}),
-		admissions: a,
-		waits:      w,
-		waiting:    prometheus.NewDesc("porin_admission_waiting", "Operations that wait for their turn.", []string{"lane"}, nil),
-		running:    prometheus.NewDesc("porin_admission_running", "Operations that are at work.", []string{"lane"}, nil),
+		waits: w,
+	}
+	states := i.Gauge("endpoints", "Endpoints of this node by state.", "state")
+	refused := i.Counter("endpoint_refused_transitions_total", "State transitions that the table forbids.")
+	waiting := i.Gauge("admission_waiting", "Operations that wait for their turn.", "lane")
+	running := i.Gauge("admission_running", "Operations that are at work.", "lane")
+	i.Read = func(ch chan<- prometheus.Metric) {
+		for state, n := range table.countByState() {
+			states.Send(ch, float64(n), string(state))
+		}
+		refused.Send(ch, float64(table.refused.Load()))
+		waits, runs := a.Counts()
+		for l := range admission.Lanes {
+			waiting.Send(ch, float64(waits[l]), l.String())
+			running.Send(ch, float64(runs[l]), l.String())
+		}
 	}
 	return i
 }
@@ -77,10 +83,7 @@ func (m *instruments) Observe(trace endpoint.Trace) {
 
 // Describe implements prometheus.Collector.
 func (m *instruments) Describe(ch chan<- *prometheus.Desc) {
-	ch <- m.states
-	ch <- m.refused
-	ch <- m.waiting
-	ch <- m.running
+	m.Values.Describe(ch)
 	m.waits.Describe(ch)
 	m.duration.Describe(ch)
 	m.failures.Describe(ch)
@@ -88,41 +91,25 @@ func (m *instruments) Describe(ch chan<- *prometheus.Desc) {
 
 // Collect implements prometheus.Collector.
 func (m *instruments) Collect(ch chan<- prometheus.Metric) {
-	for state, n := range m.table.countByState() {
-		ch <- prometheus.MustNewConstMetric(m.states, prometheus.GaugeValue, float64(n), string(state))
-	}
-	ch <- prometheus.MustNewConstMetric(m.refused, prometheus.CounterValue, float64(m.table.refused.Load()))
-	waiting, running := m.admissions.Counts()
-	for l := range admission.Lanes {
-		ch <- prometheus.MustNewConstMetric(m.waiting, prometheus.GaugeValue, float64(waiting[l]), l.String())
-		ch <- prometheus.MustNewConstMetric(m.running, prometheus.GaugeValue, float64(running[l]), l.String())
-	}
+	m.Values.Collect(ch)
 	m.waits.Collect(ch)
 	m.duration.Collect(ch)
 	m.failures.Collect(ch)
 }
 
-// heldEndpoints counts the held endpoints. It is a collector of its own: the manager needs the instruments, and has
+// newHeldEndpoints counts the held endpoints. It is a collector of its own: the manager needs the instruments, and has
 // what it counts.
-type heldEndpoints struct {
-	m    *manager
-	held *prometheus.Desc
-}
-
-func newHeldEndpoints(m *manager) *heldEndpoints {
-	return &heldEndpoints{m, prometheus.NewDesc("porin_held_endpoints", "Attachments that the agent's start could not explain, and keeps as they are.", []string{"reason"}, nil)}
-}
-
-// Describe implements prometheus.Collector.
-func (h *heldEndpoints) Describe(ch chan<- *prometheus.Desc) { ch <- h.held }
-
-// Collect implements prometheus.Collector.
-func (h *heldEndpoints) Collect(ch chan<- prometheus.Metric) {
-	count := map[HoldReason]int{}
-	for _, held := range h.m.Held() {
-		count[held.Reason]++
+func newHeldEndpoints(m *manager) *metrics.Values {
+	v := metrics.NewValues("porin_")
+	held := v.Gauge("held_endpoints", "Attachments that the agent's start could not explain, and keeps as they are.", "reason")
+	v.Read = func(ch chan<- prometheus.Metric) {
+		count := map[HoldReason]int{}
+		for _, h := range m.Held() {
+			count[h.Reason]++
+		}
+		for _, reason := range holdReasons { // zeros too
+			held.Send(ch, float64(count[reason]), string(reason))
+		}
 	}
-	for _, reason := range holdReasons { // zeros too
-		ch <- prometheus.MustNewConstMetric(h.held, prometheus.GaugeValue, float64(count[reason]), string(reason))
-	}
+	return v
 }

@@ -7,6 +7,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"porin.dev/porin/cells/health/probe"
+	"porin.dev/porin/cells/metrics"
 )
 
 // instruments count probes by path, and never by node: a cluster may have thousands.
@@ -53,47 +54,38 @@ func resultOf(err error) string {
 
 // collector shows the instruments, and how the nodes and the node's own endpoint are now.
 type collector struct {
+	*metrics.Values
 	*instruments
-	prober                              *probe.Prober
-	keeper                              *Keeper
-	nodes, endpoint, recreated, changed *prometheus.Desc
 }
 
-func newCollector(m *instruments, p *probe.Prober, k *Keeper) *collector {
-	desc := func(name, help string, labels ...string) *prometheus.Desc {
-		return prometheus.NewDesc("porin_health_"+name, help, labels, nil)
+func newCollector(m *instruments, p *probe.Prober, k *Keeper) collector {
+	v := metrics.NewValues("porin_health_")
+	nodes := v.Gauge("nodes", "Other nodes, by their status (ok, failing, unknown) as this node sees it.", "status")
+	endpoint := v.Gauge("endpoint_ok", "1 while the node's own health endpoint passed its last check, else 0.")
+	recreated := v.Counter("endpoint_recreations_total", "How often the node's own health endpoint failed and was replaced.")
+	changed := v.Counter("endpoint_new_addresses_total", "How often the node's own health endpoint could not have the addresses of before.")
+	v.Read = func(ch chan<- prometheus.Metric) {
+		for status, n := range p.Counts() {
+			nodes.Send(ch, float64(n), string(status))
+		}
+		status := k.Status()
+		endpoint.SendBool(ch, k.cfg.Endpoint && !status.Checked.IsZero() && status.Err == nil)
+		recreated.Send(ch, float64(status.Recreated))
+		changed.Send(ch, float64(status.NewAddress))
 	}
-	return &collector{
-		instruments: m, prober: p, keeper: k,
-		nodes:     desc("nodes", "Other nodes, by their status (ok, failing, unknown) as this node sees it.", "status"),
-		endpoint:  desc("endpoint_ok", "1 while the node's own health endpoint passed its last check, else 0."),
-		recreated: desc("endpoint_recreations_total", "How often the node's own health endpoint failed and was replaced."),
-		changed:   desc("endpoint_new_addresses_total", "How often the node's own health endpoint could not have the addresses of before."),
-	}
+	return collector{v, m}
 }
 
 // Describe implements prometheus.Collector.
-func (c *collector) Describe(ch chan<- *prometheus.Desc) {
+func (c collector) Describe(ch chan<- *prometheus.Desc) {
 	c.probes.Describe(ch)
 	c.latency.Describe(ch)
-	for _, desc := range []*prometheus.Desc{c.nodes, c.endpoint, c.recreated, c.changed} {
-		ch <- desc
-	}
+	c.Values.Describe(ch)
 }
 
 // Collect implements prometheus.Collector.
-func (c *collector) Collect(ch chan<- prometheus.Metric) {
+func (c collector) Collect(ch chan<- prometheus.Metric) {
 	c.probes.Collect(ch)
 	c.latency.Collect(ch)
-	for status, n := range c.prober.Counts() {
-		ch <- prometheus.MustNewConstMetric(c.nodes, prometheus.GaugeValue, float64(n), string(status))
-	}
-	status := c.keeper.Status()
-	ok := 0.0
-	if c.keeper.cfg.Endpoint && !status.Checked.IsZero() && status.Err == nil {
-		ok = 1
-	}
-	ch <- prometheus.MustNewConstMetric(c.endpoint, prometheus.GaugeValue, ok)
-	ch <- prometheus.MustNewConstMetric(c.recreated, prometheus.CounterValue, float64(status.Recreated))
-	ch <- prometheus.MustNewConstMetric(c.changed, prometheus.CounterValue, float64(status.NewAddress))
+	c.Values.Collect(ch)
 }

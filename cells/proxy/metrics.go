@@ -9,6 +9,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"golang.org/x/sys/unix"
 
+	"porin.dev/porin/cells/metrics"
 	"porin.dev/porin/cells/proxy/dnsproxy"
 	"porin.dev/porin/cells/proxy/httpproxy"
 	"porin.dev/porin/cells/proxy/redirect"
@@ -118,36 +119,18 @@ func (m *meters) vecs() []*prometheus.CounterVec {
 	return []*prometheus.CounterVec{m.refused, m.requests, m.dialFailures}
 }
 
-// collector shows how the proxy is, whatever its listener.
-type collector struct {
-	proxy                       *Proxy
-	sets, connections, accepted *prometheus.Desc
-}
-
-func newCollector(p *Proxy) *collector {
-	desc := func(name, help string) *prometheus.Desc {
-		return prometheus.NewDesc("porin_proxy_"+name, help, nil, nil)
+// newCollector shows how the proxy is, whatever its listener.
+func newCollector(p *Proxy) *metrics.Values {
+	v := metrics.NewValues("porin_proxy_")
+	sets := v.Gauge("rule_sets", "Sets of layer 7 rules that the proxy has.")
+	connections := v.Gauge("connections", "Connections that go through the proxy.")
+	accepted := v.Counter("connections_accepted_total", "Connections that the proxy has accepted.")
+	v.Read = func(ch chan<- prometheus.Metric) {
+		status := p.Status()
+		_, n := p.listener.Connections()
+		sets.Send(ch, float64(status.RuleSets))
+		connections.Send(ch, float64(status.Connections))
+		accepted.Send(ch, float64(n))
 	}
-	return &collector{
-		proxy:       p,
-		sets:        desc("rule_sets", "Sets of layer 7 rules that the proxy has."),
-		connections: desc("connections", "Connections that go through the proxy."),
-		accepted:    desc("connections_accepted_total", "Connections that the proxy has accepted."),
-	}
-}
-
-// Describe implements prometheus.Collector.
-func (c *collector) Describe(ch chan<- *prometheus.Desc) {
-	ch <- c.sets
-	ch <- c.connections
-	ch <- c.accepted
-}
-
-// Collect implements prometheus.Collector.
-func (c *collector) Collect(ch chan<- prometheus.Metric) {
-	status := c.proxy.Status()
-	_, accepted := c.proxy.listener.Connections()
-	ch <- prometheus.MustNewConstMetric(c.sets, prometheus.GaugeValue, float64(status.RuleSets))
-	ch <- prometheus.MustNewConstMetric(c.connections, prometheus.GaugeValue, float64(status.Connections))
-	ch <- prometheus.MustNewConstMetric(c.accepted, prometheus.CounterValue, float64(accepted))
+	return v
 }

@@ -59,3 +59,11 @@ func KindOf(err error) Kind {
 	}
 	return Internal
 }
+
+// Text is the message of the error; "" for nil.
+func Text(err error) string {
+	if err == nil {
+		return ""
+	}
+	return err.Error()
+}

@@ -4,43 +4,26 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"porin.dev/porin/bpf/abi"
+	"porin.dev/porin/cells/metrics"
 )
 
-// metricsCollector shows what was told.
-type metricsCollector struct {
-	collector   *Collector
-	flows, lost *prometheus.Desc
-}
-
-func newMetrics(c *Collector) *metricsCollector {
-	return &metricsCollector{
-		collector: c,
-		flows: prometheus.NewDesc("porin_monitor_flows_total", "Packets that have opened a connection or were dropped, as far as the agent was told of them.",
-			[]string{"verdict", "reason"}, nil),
-		lost: prometheus.NewDesc("porin_monitor_flows_lost_total", "Packets that the agent was not told of, or had no time for.", nil, nil),
-	}
-}
-
-// Describe implements prometheus.Collector.
-func (m *metricsCollector) Describe(ch chan<- *prometheus.Desc) {
-	ch <- m.flows
-	ch <- m.lost
-}
-
-// Collect implements prometheus.Collector. It sends every reason, also reasons that never occurred.
-func (m *metricsCollector) Collect(ch chan<- prometheus.Metric) {
-	counts := m.collector.Counts()
-	send := func(v verdict, reason string, n uint64) {
-		ch <- prometheus.MustNewConstMetric(m.flows, prometheus.CounterValue, float64(n), v.String(), reason)
-	}
-	send(allowed, "", counts.Verdicts[allowed])
-	send(audit, "", counts.Verdicts[audit])
-	for _, reason := range abi.DropReasons() {
-		v := dropped
-		if reason == abi.DropPolicyEgress || reason == abi.DropPolicyIngress || reason == abi.DropPolicyUnmanaged {
-			v = denied
+// newMetrics shows what the agent was told of. It sends every reason, also reasons that never occurred.
+func newMetrics(c *Collector) *metrics.Values {
+	v := metrics.NewValues("porin_monitor_")
+	flows := v.Counter("flows_total", "Packets that have opened a connection or were dropped, as far as the agent was told of them.", "verdict", "reason")
+	lost := v.Counter("flows_lost_total", "Packets that the agent was not told of, or had no time for.")
+	v.Read = func(ch chan<- prometheus.Metric) {
+		counts := c.Counts()
+		flows.Send(ch, float64(counts.Verdicts[allowed]), allowed.String(), "")
+		flows.Send(ch, float64(counts.Verdicts[audit]), audit.String(), "")
+		for _, reason := range abi.DropReasons() {
+			v := dropped
+			if reason == abi.DropPolicyEgress || reason == abi.DropPolicyIngress || reason == abi.DropPolicyUnmanaged {
+				v = denied
+			}
+			flows.Send(ch, float64(counts.Drops[reason]), v.String(), reason.String())
 		}
-		send(v, reason.String(), counts.Drops[reason])
+		lost.Send(ch, float64(counts.Lost))
 	}
-	ch <- prometheus.MustNewConstMetric(m.lost, prometheus.CounterValue, float64(counts.Lost))
+	return v
 }

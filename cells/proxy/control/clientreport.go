@@ -8,7 +8,9 @@ import (
 
 	v1 "porin.dev/porin/api/v1"
 	"porin.dev/porin/cells/doctor"
+	"porin.dev/porin/cells/metrics"
 	"porin.dev/porin/cells/supervisor"
+	"porin.dev/porin/internal/fault"
 )
 
 // reporter tells how the proxy is: in the agent's status, and to the supervisor.
@@ -22,9 +24,7 @@ func (r reporter) Report(status *v1.Status) {
 	status.Proxy = v1.ProxyStatus{
 		InUse: s.InUse, RuleSets: s.RuleSets, Connections: s.Connections, External: true, Connected: s.Connected, PID: s.PID, Version: s.Version, Previous: s.Previous,
 	}
-	if s.Err != nil {
-		status.Proxy.Error = s.Err.Error()
-	}
+	status.Proxy.Error = fault.Text(s.Err)
 }
 
 // Condition implements supervisor.HealthReporter.
@@ -63,39 +63,17 @@ func (c checker) Examine(_ context.Context, only string) ([]doctor.Finding, erro
 	return []doctor.Finding{{Kind: notConnected, Subject: c.client.cfg.Socket, Detail: s.Err.Error()}}, nil
 }
 
-// collector shows how the proxy is. What becomes of requests the proxy counts itself.
-type collector struct {
-	client                       *Client
-	connected, sets, connections *prometheus.Desc
-}
-
-func newCollector(c *Client) *collector {
-	desc := func(name, help string) *prometheus.Desc {
-		return prometheus.NewDesc("porin_proxy_"+name, help, nil, nil)
+// newCollector shows how the proxy is. What becomes of requests the proxy counts itself.
+func newCollector(c *Client) *metrics.Values {
+	v := metrics.NewValues("porin_proxy_")
+	connected := v.Gauge("connected", "1 when porin-proxy is connected to the agent, else 0.")
+	sets := v.Gauge("rule_sets", "Sets of layer 7 rules that the proxy has.")
+	connections := v.Gauge("connections", "Connections that go through the proxy.")
+	v.Read = func(ch chan<- prometheus.Metric) {
+		s := c.Status()
+		connected.SendBool(ch, s.Connected)
+		sets.Send(ch, float64(s.RuleSets))
+		connections.Send(ch, float64(s.Connections))
 	}
-	return &collector{
-		client:      c,
-		connected:   desc("connected", "1 when porin-proxy is connected to the agent, else 0."),
-		sets:        desc("rule_sets", "Sets of layer 7 rules that the proxy has."),
-		connections: desc("connections", "Connections that go through the proxy."),
-	}
-}
-
-// Describe implements prometheus.Collector.
-func (c *collector) Describe(ch chan<- *prometheus.Desc) {
-	ch <- c.connected
-	ch <- c.sets
-	ch <- c.connections
-}
-
-// Collect implements prometheus.Collector.
-func (c *collector) Collect(ch chan<- prometheus.Metric) {
-	s := c.client.Status()
-	connected := 0.0
-	if s.Connected {
-		connected = 1
-	}
-	ch <- prometheus.MustNewConstMetric(c.connected, prometheus.GaugeValue, connected)
-	ch <- prometheus.MustNewConstMetric(c.sets, prometheus.GaugeValue, float64(s.RuleSets))
-	ch <- prometheus.MustNewConstMetric(c.connections, prometheus.GaugeValue, float64(s.Connections))
+	return v
 }
