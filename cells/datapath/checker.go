@@ -97,7 +97,7 @@ func (c *Checker) endpointFinding(e Entry, d Difference) doctor.Finding {
 	default:
 		finding.Repair = func(ctx context.Context) error { return c.keeper.Repair(ctx, e.Attachment) }
 		if c.follower.IsContested(e.Attachment) {
-			finding.Detail += "; another program removes it after each repair, and the agent tries every 30 s"
+			finding.Detail += "; " + reconcile.Contested
 		}
 	}
 	return finding

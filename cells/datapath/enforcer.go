@@ -8,6 +8,8 @@ import (
 	"slices"
 	"sync"
 
+	"golang.org/x/sync/errgroup"
+
 	"porin.dev/porin/cells/datapath/hostfilter"
 	"porin.dev/porin/cells/policy"
 	"porin.dev/porin/cells/policy/engine"
@@ -187,7 +189,7 @@ func idsOf(locals map[string]policy.Local) map[string]uint16 {
 }
 
 // Follow repairs the filter when another program has changed it, updates it when uplinks come and go, and removes from
-// the maps what no program needs any more, until ctx ends.
+// the maps what no program needs any more, until ctx ends or it fails.
 func (x *Enforcer) Follow(ctx context.Context) error {
 	x.mu.Lock()
 	filter, writer := x.filter, x.writer
@@ -195,42 +197,24 @@ func (x *Enforcer) Follow(ctx context.Context) error {
 	if filter == nil {
 		return ErrNotStarted
 	}
-	if err := x.clean(); err != nil { // of before an error
-		return err
-	}
-	ctx, cancel := context.WithCancel(ctx)
-	changes, err := filter.Watch(ctx)
-	if err != nil {
-		cancel()
-		return err
-	}
-	defer func() {
-		cancel()
-		for range changes { // to its end
-		}
-	}()
-	if err := x.repair(); err != nil { // changes that the kernel did not get before
-		return err
-	}
-	for {
-		select {
-		case <-ctx.Done():
-			return ctx.Err()
-		case <-writer.Removable():
-			if err := x.clean(); err != nil {
+	group, ctx := errgroup.WithContext(ctx)
+	group.Go(func() error { return filter.Run(ctx) })
+	group.Go(func() error {
+		for err := errors.Join(x.clean(), x.repair()); ; { // of before an error
+			if err != nil {
 				return err
 			}
-			continue
-		case <-x.uplinks.Changed():
-		case _, open := <-changes:
-			if !open && ctx.Err() == nil {
-				return errors.New("the kernel has dropped notifications of nftables")
+			select {
+			case <-ctx.Done():
+				return ctx.Err()
+			case <-writer.Removable():
+				err = x.clean()
+			case <-x.uplinks.Changed():
+				err = x.repair()
 			}
 		}
-		if err := x.repair(); err != nil {
-			return err
-		}
-	}
+	})
+	return group.Wait()
 }
 
 func (x *Enforcer) clean() error {
@@ -255,5 +239,5 @@ func (x *Enforcer) repair() error {
 }
 
 func newFilterTask(x *Enforcer, log *slog.Logger) *task.Task {
-	return task.Every(log, task.Round{Name: "datapath-follow-nftables", Run: x.Follow, Interval: uplinksPause, Retry: uplinksPause, MaxRetry: uplinksInterval})
+	return task.Retry(log, "datapath-follow-nftables", uplinksPause, x.Follow)
 }

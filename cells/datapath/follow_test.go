@@ -20,6 +20,7 @@ import (
 	"porin.dev/porin/cells/endpointmanager"
 	"porin.dev/porin/cells/endpointmanager/endpointmanagertest"
 	"porin.dev/porin/cells/ipam/ipamtest"
+	"porin.dev/porin/internal/reconcile"
 	"porin.dev/porin/internal/testutil"
 )
 
@@ -121,7 +122,7 @@ func TestFollowContested(t *testing.T) {
 			t.Fatal(err)
 		}
 		findings := c.examine(t, "")
-		if len(findings) == 1 && findings[0].Kind == "route-missing" && strings.Contains(findings[0].Detail, "another program removes it") {
+		if len(findings) == 1 && findings[0].Kind == "route-missing" && strings.Contains(findings[0].Detail, reconcile.Contested) {
 			return nil
 		}
 		return fmt.Errorf("found %v", findings)

@@ -17,6 +17,7 @@ import (
 	"porin.dev/porin/cells/link"
 	"porin.dev/porin/internal/netns"
 	"porin.dev/porin/internal/nl"
+	"porin.dev/porin/internal/task"
 )
 
 // Uplinks are the devices that packets leave the node through: see isUplink. The program to_uplink applies the pods'
@@ -122,7 +123,7 @@ func (u *uplinks) require(why reason, required bool) error {
 	if !isKnown || wasKnown && !wasRequired && !isRequired {
 		return nil
 	}
-	defer signal(u.wake)
+	defer task.Wake(u.wake)
 	return u.reconcileAll()
 }
 
@@ -151,14 +152,6 @@ func (u *uplinks) Attached() []int {
 
 func (u *uplinks) Changed() <-chan struct{} { return u.changed }
 
-// signal leaves a token in the channel, unless there is one.
-func signal(c chan struct{}) {
-	select {
-	case c <- struct{}{}:
-	default:
-	}
-}
-
 func (u *uplinks) isAttached(index int) bool {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -177,7 +170,7 @@ func (u *uplinks) setAttached(index int, attached bool) {
 	} else {
 		delete(u.attached, index)
 	}
-	signal(u.changed)
+	task.Wake(u.changed)
 }
 
 // reconcileAll attaches the program to every uplink, or detaches it, as required.

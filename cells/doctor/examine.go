@@ -8,6 +8,8 @@ import (
 	"time"
 
 	v1 "porin.dev/porin/api/v1"
+
+	"porin.dev/porin/internal/task"
 )
 
 // Examine examines now, and returns what it found and what is known. It fails only when ctx ends while another
@@ -88,10 +90,8 @@ func confirmed(ctx context.Context, checker Checker, only string) ([]Finding, er
 	if err != nil || len(first) == 0 {
 		return first, err
 	}
-	select {
-	case <-time.After(confirmDelay):
-	case <-ctx.Done():
-		return nil, ctx.Err()
+	if err := task.Sleep(ctx, confirmDelay); err != nil {
+		return nil, err
 	}
 	second, err := run(ctx, checker, only)
 	return slices.DeleteFunc(second, func(f Finding) bool {

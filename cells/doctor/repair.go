@@ -7,6 +7,8 @@ import (
 	"time"
 
 	v1 "porin.dev/porin/api/v1"
+
+	"porin.dev/porin/internal/task"
 )
 
 // Bounds of a repair, and of the pause after a repair without effect.
@@ -27,10 +29,8 @@ func (d *Doctor) Repair(ctx context.Context, about string) (v1.Doctor, error) {
 	if err != nil || len(d.findings.list(s.repairable)) == 0 {
 		return first, err
 	}
-	select {
-	case <-time.After(minGap):
-	case <-ctx.Done():
-		return first, fmt.Errorf("wait for the second examination: %w", ctx.Err())
+	if err := task.Sleep(ctx, minGap); err != nil {
+		return first, fmt.Errorf("wait for the second examination: %w", err)
 	}
 	second, err := d.examine(ctx, s, always)
 	if err != nil {

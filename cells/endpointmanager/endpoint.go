@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"porin.dev/porin/cells/endpoint"
+	"porin.dev/porin/internal/task"
 )
 
 // verb says what a message asks of an endpoint.
@@ -259,10 +260,7 @@ func (e *managed) closeLocked() {
 }
 
 func (e *managed) wakeLocked() {
-	select {
-	case e.wake <- struct{}{}:
-	default:
-	}
+	task.Wake(e.wake)
 }
 
 // attrs are the log attributes of an endpoint.

@@ -158,7 +158,7 @@ func gcFromV1(body v1.GCRequest) (GC, error) {
 func (r GCResult) toV1() v1.GCResult {
 	deleted := resultToV1(r.DeleteResult)
 	out := v1.GCResult{
-		Stale: []string{}, Deleted: deleted.Deleted, Errors: deleted.Errors, Details: deleted.Details, Withheld: errorText(r.Withheld),
+		Stale: []string{}, Deleted: deleted.Deleted, Errors: deleted.Errors, Details: deleted.Details, Withheld: fault.Text(r.Withheld),
 	}
 	for _, a := range r.Stale {
 		out.Stale = append(out.Stale, a.String())

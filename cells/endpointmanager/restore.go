@@ -12,6 +12,7 @@ import (
 	"porin.dev/porin/cells/endpoint"
 	"porin.dev/porin/cells/endpointmanager/ledger"
 	"porin.dev/porin/internal/fault"
+	"porin.dev/porin/internal/task"
 )
 
 const (
@@ -381,10 +382,8 @@ func (r *restorer) adoptAgain(ctx context.Context, list []*restoration) error {
 		if len(again) == 0 {
 			return nil
 		}
-		select {
-		case <-time.After(restoreWait << try):
-		case <-ctx.Done():
-			return ctx.Err()
+		if err := task.Sleep(ctx, restoreWait<<try); err != nil {
+			return err
 		}
 		for _, one := range again {
 			r.adopt(ctx, one)

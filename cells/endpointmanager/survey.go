@@ -6,9 +6,9 @@ import (
 	"fmt"
 	"log/slog"
 	"slices"
-	"time"
 
 	"porin.dev/porin/cells/endpoint"
+	"porin.dev/porin/internal/task"
 )
 
 // survey returns which endpoints the kernel has lost for good, and whether all steps could say so.
@@ -44,10 +44,8 @@ func find(ctx context.Context, steps endpoint.Steps) (found []endpoint.Endpoint,
 				found = next
 				break
 			}
-			select {
-			case <-time.After(restoreWait << try):
-			case <-ctx.Done():
-				return nil, ctx.Err()
+			if err := task.Sleep(ctx, restoreWait<<try); err != nil {
+				return nil, err
 			}
 		}
 		if err != nil {

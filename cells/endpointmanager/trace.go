@@ -107,20 +107,13 @@ func (t *traces) latest(wanted func(endpoint.Endpoint) bool) []endpoint.Trace {
 func traceToV1(t endpoint.Trace) v1.Trace {
 	out := v1.Trace{
 		Operation: string(t.Operation), Endpoint: t.Endpoint.Spec.Attachment.String(), Pod: t.Endpoint.Spec.Pod.String(),
-		Began: t.Began, Phases: []v1.Phase{}, Error: errorText(t.Err),
+		Began: t.Began, Phases: []v1.Phase{}, Error: fault.Text(t.Err),
 	}
 	for _, p := range t.Phases {
 		out.Duration += p.Duration
-		out.Phases = append(out.Phases, v1.Phase{Name: p.Name, Duration: p.Duration, Error: errorText(p.Err)})
+		out.Phases = append(out.Phases, v1.Phase{Name: p.Name, Duration: p.Duration, Error: fault.Text(p.Err)})
 	}
 	return out
-}
-
-func errorText(err error) string {
-	if err == nil {
-		return ""
-	}
-	return err.Error()
 }
 
 func (s routes) traces(w http.ResponseWriter, r *http.Request) error {

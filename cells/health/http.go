@@ -7,6 +7,7 @@ import (
 
 	v1 "porin.dev/porin/api/v1"
 	"porin.dev/porin/cells/health/probe"
+	"porin.dev/porin/internal/fault"
 	"porin.dev/porin/internal/httpx"
 )
 
@@ -71,9 +72,7 @@ func nodeToV1(r probe.Result) v1.NodeHealth {
 		if !state.LastSeen.IsZero() {
 			p.LastSeen = &state.LastSeen
 		}
-		if state.Err != nil {
-			p.Error = state.Err.Error()
-		}
+		p.Error = fault.Text(state.Err)
 		n.Probes = append(n.Probes, p)
 	}
 	return n

@@ -248,9 +248,7 @@ func (k *Keeper) check(ctx context.Context, ep endpoint.Endpoint) (err error) {
 	}
 	for try := range checkTries {
 		if try > 0 {
-			select {
-			case <-time.After(k.pause):
-			case <-ctx.Done():
+			if task.Sleep(ctx, k.pause) != nil {
 				return err
 			}
 		}

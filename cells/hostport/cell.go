@@ -2,7 +2,6 @@ package hostport
 
 import (
 	"log/slog"
-	"time"
 
 	"go.uber.org/fx"
 
@@ -30,12 +29,6 @@ func newStarted(lc fx.Lifecycle, log *slog.Logger) *Step {
 	return s
 }
 
-// Pauses of the task after a failure.
-const (
-	retry    = time.Second
-	maxRetry = time.Minute
-)
-
 func newTask(s *Step, log *slog.Logger) *task.Task {
-	return task.Every(log, task.Round{Name: "hostport-follow-nftables", Run: s.Follow, Interval: retry, Retry: retry, MaxRetry: maxRetry})
+	return task.Forever(log, "hostport-follow-nftables", s.Follow)
 }

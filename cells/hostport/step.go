@@ -31,7 +31,6 @@ type Step struct {
 	owner     *nft.Owner
 	cleaner   *cleaner
 	claims    claims
-	stale     bool // the last write has failed
 	pruned    bool // everything is restored
 }
 
@@ -61,7 +60,7 @@ func (s *Step) Start(context.Context) error {
 		return errors.Join(fmt.Errorf("start host ports: %w", err), owner.Close(), namespace.Close())
 	}
 	s.namespace, s.owner, s.cleaner = namespace, owner, newCleaner(namespace, s.log)
-	s.stale, s.pruned = false, false
+	s.pruned = false
 	s.claims = claims{byAttachment: map[endpoint.Attachment]claim{}, previous: portsOf(previous), held: map[endpoint.Attachment][]netip.Addr{}}
 	return nil
 }
@@ -178,7 +177,7 @@ func (s *Step) Detach(_ context.Context, ep endpoint.Endpoint, _ endpoint.Delete
 	}
 	before := len(s.claims.previous)
 	released := s.claims.release(ep)
-	if len(released) == 0 && before == len(s.claims.previous) && !s.stale {
+	if len(released) == 0 && before == len(s.claims.previous) && s.owner.Err() == nil {
 		return nil
 	}
 	if err := s.writeLocked(); err != nil {
@@ -223,15 +222,13 @@ func (s *Step) Prune(_ context.Context, live []endpoint.Endpoint) (removed []str
 }
 
 func (s *Step) writeLocked() error {
-	err := s.owner.Apply(s.claims.state())
-	s.stale = err != nil
-	if err != nil {
+	if err := s.owner.Apply(s.claims.state()); err != nil {
 		return fmt.Errorf("write the table of host ports: %w", err)
 	}
 	return nil
 }
 
-// Follow restores the table when another program has changed it, until ctx ends or it fails.
+// Follow restores the table when another program has changed it, until ctx ends.
 func (s *Step) Follow(ctx context.Context) error {
 	s.mu.Lock()
 	owner := s.owner
@@ -239,7 +236,7 @@ func (s *Step) Follow(ctx context.Context) error {
 	if owner == nil {
 		return ErrNotStarted
 	}
-	return owner.Follow(ctx, s.repair)
+	return owner.Run(ctx)
 }
 
 func (s *Step) repair() error {
@@ -248,10 +245,7 @@ func (s *Step) repair() error {
 	if s.namespace == nil {
 		return ErrNotStarted
 	}
-	if !s.pruned {
-		return nil
-	}
-	return s.writeLocked()
+	return s.owner.Repair()
 }
 
 // compare returns the differences of the table, and the endpoints whose host end does not let packets of
@@ -267,7 +261,7 @@ func (s *Step) compare() (differences []string, withoutLoopback []endpoint.Endpo
 			withoutLoopback = append(withoutLoopback, c.ep)
 		}
 	}
-	differences, err = s.owner.Compare(s.claims.state())
+	differences, err = s.owner.Compare()
 	return differences, withoutLoopback, err
 }
 

@@ -47,10 +47,7 @@ func NewCleaner(a *allocator.Allocator, connections ConnectionCleaner, failures 
 	c.cleanup = a.Cleanup(func(urgent bool) {
 		c.task.Trigger() // before what the cleaner reads
 		if urgent {
-			select {
-			case c.urgent <- struct{}{}:
-			default:
-			}
+			task.Wake(c.urgent)
 		}
 	})
 	return c

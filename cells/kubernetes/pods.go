@@ -20,6 +20,7 @@ import (
 	"porin.dev/porin/cells/kubernetes/watch"
 	"porin.dev/porin/cells/policy/model"
 	"porin.dev/porin/internal/fault"
+	"porin.dev/porin/internal/task"
 )
 
 // podWait is how long an ADD waits for the watch to tell of its pod.
@@ -272,10 +273,7 @@ func (p *Pods) takeDirty() []watch.Key {
 
 func (p *Pods) markLocked(key watch.Key) {
 	p.dirty[key] = struct{}{}
-	select {
-	case p.wake <- struct{}{}:
-	default:
-	}
+	task.Wake(p.wake)
 }
 
 // podHandler is the handler of the watch of pods.

@@ -13,6 +13,7 @@ import (
 	"porin.dev/porin/cells/endpointmanager"
 	"porin.dev/porin/cells/kubernetes/records"
 	"porin.dev/porin/cells/kubernetes/watch"
+	"porin.dev/porin/internal/fault"
 )
 
 // reporter tells what is known of the API: its server.StatusReporter and prometheus.Collector.
@@ -44,9 +45,7 @@ func (r *reporter) Report(status *v1.Status) {
 	report := &v1.KubernetesStatus{Server: r.client.Server(), Reachable: true, UnattachedPods: r.unattached()}
 	for _, s := range r.states() {
 		kind := v1.KubernetesKind{Kind: s.Kind, Objects: s.Objects, Synced: s.Synced, LastContact: s.Since}
-		if s.Err != nil {
-			kind.Error = s.Err.Error()
-		}
+		kind.Error = fault.Text(s.Err)
 		if s.Err != nil || !s.Synced {
 			report.Reachable = false
 		}

@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"porin.dev/porin/internal/rtnl"
+	"porin.dev/porin/internal/task"
 )
 
 const (
@@ -136,10 +137,7 @@ func ignoreNotFound(err error) error {
 
 // wake gives the workers a token, unless an unused token is there.
 func (d *deleter) wake() {
-	select {
-	case d.wakeup <- struct{}{}:
-	default:
-	}
+	task.Wake(d.wakeup)
 }
 
 // work deletes the group whenever there is a token, and a last time at the end if one is left.

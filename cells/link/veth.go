@@ -12,6 +12,7 @@ import (
 
 	v1 "porin.dev/porin/api/v1"
 	"porin.dev/porin/cells/endpoint"
+	"porin.dev/porin/internal/task"
 )
 
 // createPair makes the veth pair, both ends down, with the peer in the container's namespace. The interfaces of an
@@ -80,10 +81,8 @@ func WaitForCarrier(ctx context.Context, handle *netlink.Handle, index int) erro
 		if l.Attrs().OperState == netlink.OperUp {
 			return nil
 		}
-		select {
-		case <-time.After(carrierRetry):
-		case <-ctx.Done():
-			return fmt.Errorf("wait for the carrier of %s: %w", l.Attrs().Name, ctx.Err())
+		if err := task.Sleep(ctx, carrierRetry); err != nil {
+			return fmt.Errorf("wait for the carrier of %s: %w", l.Attrs().Name, err)
 		}
 	}
 }

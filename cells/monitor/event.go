@@ -4,6 +4,7 @@ import (
 	v1 "porin.dev/porin/api/v1"
 	"porin.dev/porin/cells/endpoint"
 	"porin.dev/porin/cells/endpointmanager"
+	"porin.dev/porin/internal/fault"
 )
 
 func eventOf(trace endpoint.Trace) v1.Event {
@@ -13,7 +14,7 @@ func eventOf(trace endpoint.Trace) v1.Event {
 		Endpoint:  &ep,
 		Operation: string(trace.Operation),
 		Phases:    phasesOf(trace.Phases),
-		Error:     text(trace.Err),
+		Error:     fault.Text(trace.Err),
 	}
 }
 
@@ -33,14 +34,7 @@ func typeOf(trace endpoint.Trace) string {
 func phasesOf(phases []endpoint.Phase) []v1.Phase {
 	out := make([]v1.Phase, len(phases))
 	for i, p := range phases {
-		out[i] = v1.Phase{Name: p.Name, Duration: p.Duration, Error: text(p.Err)}
+		out[i] = v1.Phase{Name: p.Name, Duration: p.Duration, Error: fault.Text(p.Err)}
 	}
 	return out
-}
-
-func text(err error) string {
-	if err == nil {
-		return ""
-	}
-	return err.Error()
 }

@@ -16,6 +16,7 @@ import (
 	"porin.dev/porin/cells/link"
 	"porin.dev/porin/internal/netns"
 	"porin.dev/porin/internal/nl"
+	"porin.dev/porin/internal/task"
 )
 
 // RouteProtocol marks the routes to other nodes' pods (rtm_protocol). Like [nl.Protocol] it has no name in the kernel.
@@ -295,10 +296,7 @@ func (k *netlinkKernel) Watch(ctx context.Context) (<-chan struct{}, error) {
 			if !isOfNode(m) {
 				continue
 			}
-			select {
-			case changes <- struct{}{}:
-			default:
-			}
+			task.Wake(changes)
 		}
 	}()
 	return changes, nil

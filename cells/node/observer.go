@@ -30,25 +30,12 @@ type observer struct {
 
 func newObserver(name string, fixed []netip.Addr, blocks Blocks, object Kubernetes, kernel Kernel, health Health, mode cluster.RoutingMode, tunnel *watchable.Value[TunnelEnd], self *watchable.Value[Self], log *slog.Logger) *observer {
 	o := &observer{name: name, fixed: fixed, blocks: blocks, object: object, kernel: kernel, health: health, mode: mode, tunnel: tunnel, self: self, log: log}
-	o.task = task.Forever(log, "node-observe", o.run)
+	o.task = task.Retry(log, "node-observe", watchPause, o.follow)
 	return o
 }
 
 // observePause is the time between two looks at the kernel without a notification, or after a failure.
 const observePause = 30 * time.Second
-
-func (o *observer) run(ctx context.Context) error {
-	for ctx.Err() == nil {
-		if err := o.follow(ctx); err != nil && ctx.Err() == nil {
-			o.log.Warn("cannot follow the addresses of the node; trying again", "in", watchPause, "error", err)
-			select {
-			case <-time.After(watchPause):
-			case <-ctx.Done():
-			}
-		}
-	}
-	return ctx.Err()
-}
 
 func (o *observer) follow(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)

@@ -48,7 +48,7 @@ const StoreTimeout = 500 * time.Millisecond
 // nodes. The cache, which may be nil, has the records while the store does not answer after a start.
 func NewPeers(backend *cluster.Backend, c *cache.Cache, objects Kubernetes, self *watchable.Value[Self], log *slog.Logger) *Peers {
 	p := &Peers{backend: backend, cache: c, objects: objects, self: self, log: log, records: newRecords(), conflicts: map[Conflict]time.Time{}}
-	p.task = task.Forever(log, "node-follow-peers", p.run)
+	p.task = task.Retry(log, "node-follow-peers", watchPause, p.follow)
 	return p
 }
 
@@ -57,19 +57,6 @@ func (p *Peers) View() (View, <-chan struct{}) { return p.view.Get() }
 
 // Task is the loop.
 func (p *Peers) Task() *task.Task { return p.task }
-
-func (p *Peers) run(ctx context.Context) error {
-	for ctx.Err() == nil {
-		if err := p.follow(ctx); err != nil && ctx.Err() == nil {
-			p.log.Warn("cannot follow the records of nodes; trying again", "in", watchPause, "error", err)
-			select {
-			case <-time.After(watchPause):
-			case <-ctx.Done():
-			}
-		}
-	}
-	return ctx.Err()
-}
 
 // peersWatch is one watch of all that the store says of nodes.
 type peersWatch struct {

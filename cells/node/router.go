@@ -78,26 +78,14 @@ const (
 
 func newRouter(mode cluster.RoutingMode, peers *Peers, kernel *netlinkKernel, t *tunnel.Tunnel, addresses *tunnelAddresses, directPath DirectPath, end *watchable.Value[TunnelEnd], log *slog.Logger) *router {
 	r := &router{published: map[netip.Prefix]bool{}, mode: mode, peers: peers, kernel: kernel, tunnel: t, addresses: addresses, directPath: directPath, end: end, log: log}
-	r.task = task.Forever(log, "node-route", r.run)
-	return r
-}
-
-func (r *router) run(ctx context.Context) error {
-	for ctx.Err() == nil {
-		if err := r.follow(ctx); err != nil && ctx.Err() == nil {
-			r.log.Warn("cannot follow the routes of the node; trying again", "in", watchPause, "error", err)
+	r.task = task.Retry(log, "node-route", watchPause, func(ctx context.Context) error {
+		err := r.follow(ctx)
+		if ctx.Err() == nil {
 			r.state.Set(Routing{Err: err})
-			sleep(ctx, watchPause)
 		}
-	}
-	return ctx.Err()
-}
-
-func sleep(ctx context.Context, d time.Duration) {
-	select {
-	case <-time.After(d):
-	case <-ctx.Done():
-	}
+		return err
+	})
+	return r
 }
 
 func (r *router) follow(ctx context.Context) error {
@@ -117,7 +105,7 @@ func (r *router) follow(ctx context.Context) error {
 		if err := r.reconcile(view); err != nil {
 			return err
 		}
-		sleep(ctx, routesPause) // changes that come together are one round
+		_ = task.Sleep(ctx, routesPause) // changes that come together are one round
 		if err := r.wait(ctx, changes, viewChanged, addressesChanged); err != nil || ctx.Err() != nil {
 			return err
 		}

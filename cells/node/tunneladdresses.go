@@ -26,13 +26,11 @@ type tunnelAddresses struct {
 	path   string        // "" keeps none over a boot
 	log    *slog.Logger
 	task   *task.Task
-	wake   chan struct{}
 	addrs  watchable.Value[[]netip.Addr]
 
 	mu     sync.Mutex // guards the fields below
 	needed bool
 	blocks []netip.Prefix // of the node
-	err    error          // of the last attempt
 	absent bool           // the file is known not to be there
 }
 
@@ -44,11 +42,11 @@ const (
 )
 
 func newTunnelAddresses(source AddressSource, dir string, log *slog.Logger) *tunnelAddresses {
-	t := &tunnelAddresses{source: source, log: log, wake: make(chan struct{}, 1)}
+	t := &tunnelAddresses{source: source, log: log}
 	if dir != "" {
 		t.path = filepath.Join(dir, "tunnel.json")
 	}
-	t.task = task.Forever(log, "node-tunnel-addresses", t.run)
+	t.task = task.Every(log, task.Round{Name: "node-tunnel-addresses", Run: t.reconcile, Retry: addressesRetry, MaxRetry: addressesMaxRetry})
 	return t
 }
 
@@ -81,39 +79,8 @@ func (t *tunnelAddresses) need(needed bool, blocks []netip.Prefix) {
 	t.needed, t.blocks = needed, blocks
 	t.mu.Unlock()
 	if changed {
-		signal(t.wake)
+		t.task.Trigger()
 	}
-}
-
-func signal(c chan struct{}) {
-	select {
-	case c <- struct{}{}:
-	default:
-	}
-}
-
-func (t *tunnelAddresses) run(ctx context.Context) error {
-	pause := addressesRetry
-	for ctx.Err() == nil {
-		var retry <-chan time.Time
-		err := t.reconcile(ctx)
-		if err != nil && ctx.Err() == nil {
-			t.log.Warn("tunnel has no addresses; trying again", "in", pause, "error", err)
-			retry = time.After(pause)
-			pause = min(2*pause, addressesMaxRetry)
-		} else {
-			pause = addressesRetry
-		}
-		t.mu.Lock()
-		t.err = err
-		t.mu.Unlock()
-		select {
-		case <-ctx.Done():
-		case <-t.wake:
-		case <-retry:
-		}
-	}
-	return ctx.Err()
 }
 
 func (t *tunnelAddresses) reconcile(ctx context.Context) error {
@@ -182,14 +149,7 @@ func (t *tunnelAddresses) forget() error {
 }
 
 // Err is why there are no addresses.
-func (t *tunnelAddresses) Err() error {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return t.err
-}
-
-// maxAddressFile bounds the read: only the agent writes the file.
-const maxAddressFile = 4 << 10
+func (t *tunnelAddresses) Err() error { return t.task.Status().Err }
 
 func (t *tunnelAddresses) load() (addrs []netip.Addr, err error) {
 	if t.path == "" {
@@ -201,9 +161,6 @@ func (t *tunnelAddresses) load() (addrs []netip.Addr, err error) {
 		defer t.mu.Unlock()
 		t.absent = true
 		return nil, nil
-	}
-	if err == nil && len(text) > maxAddressFile {
-		err = errors.New("too large")
 	}
 	if err == nil {
 		err = json.Unmarshal(text, &addrs)

@@ -217,10 +217,8 @@ func (n *Names) writeChanges() {
 }
 
 func (n *Names) round(ctx context.Context) error {
-	select {
-	case <-ctx.Done():
-		return ctx.Err() // the queue saves when it stops
-	case <-time.After(min(max(saveDelay, time.Until(n.saveAfter)), expireInterval)):
+	if err := task.Sleep(ctx, min(max(saveDelay, time.Until(n.saveAfter)), expireInterval)); err != nil {
+		return err // the queue saves when it stops
 	}
 	if now := time.Now(); now.Sub(n.expired) >= expireInterval {
 		n.expired = now

@@ -8,6 +8,7 @@ import (
 	"porin.dev/porin/cells/policy/engine"
 	"porin.dev/porin/cells/policy/model"
 	"porin.dev/porin/cells/supervisor"
+	"porin.dev/porin/internal/fault"
 )
 
 // maxReported bounds the lists in each answer of GET /v1/status.
@@ -23,7 +24,7 @@ func (r reporter) Report(status *v1.Status) {
 	v := r.policies.view
 	applied := v.Applied()
 	status.Policy = v1.PolicyStatus{
-		Policies: len(r.policies.List()), Revision: applied.Revision, Error: errorText(applied.Err), FailedSince: applied.Since,
+		Policies: len(r.policies.List()), Revision: applied.Revision, Error: fault.Text(applied.Err), FailedSince: applied.Since,
 		Audit: v.config.Audit,
 	}
 	var reports []engine.Report
@@ -40,7 +41,7 @@ func (r reporter) Report(status *v1.Status) {
 // Describe implements endpointmanager.Describer.
 func (r reporter) Describe(ep endpoint.Endpoint, description *v1.Endpoint) {
 	v := r.policies.view
-	out := v1.EndpointPolicy{Error: errorText(v.Applied().Err)}
+	out := v1.EndpointPolicy{Error: fault.Text(v.Applied().Err)}
 	known := false
 	v.read(func(e *engine.Engine) {
 		key := keyOf(ep.Spec.Attachment)
@@ -79,11 +80,4 @@ func (r reporter) Condition() supervisor.Condition {
 // withheldText says why layer 7 rules are not in force.
 func withheldText(err error) string {
 	return fmt.Sprintf("what needs layer 7 rules which the proxy does not have is denied; it is tried again: %v", err)
-}
-
-func errorText(err error) string {
-	if err == nil {
-		return ""
-	}
-	return err.Error()
 }

@@ -16,6 +16,7 @@ import (
 	"porin.dev/porin/cells/proxy/http2proxy"
 	"porin.dev/porin/cells/proxy/httpproxy"
 	"porin.dev/porin/cells/proxy/redirect"
+	"porin.dev/porin/internal/task"
 )
 
 // BuiltIn is the [Listener] for HTTP and DNS within this process.
@@ -89,10 +90,7 @@ func (b *BuiltIn) Healthy() error { return nil }
 
 // Changed implements [policy.Proxy].
 func (b *BuiltIn) Changed() {
-	select {
-	case b.changed <- struct{}{}:
-	default:
-	}
+	task.Wake(b.changed)
 }
 
 // CloseEndpoint implements [EndpointCloser].
@@ -249,10 +247,8 @@ func (b *BuiltIn) accept(ctx context.Context, listener *net.TCPListener) {
 		}
 		if err != nil {
 			b.log.Warn("cannot accept a connection; trying again", "in", acceptPause, "error", err)
-			select {
-			case <-ctx.Done():
+			if task.Sleep(ctx, acceptPause) != nil {
 				return
-			case <-time.After(acceptPause):
 			}
 			continue
 		}

@@ -8,11 +8,8 @@ import (
 	"porin.dev/porin/internal/task"
 )
 
-// Pauses of the tasks.
-const (
-	followPause    = time.Second      // before the next try, after following has failed
-	unusedInterval = 15 * time.Second // the way into the proxy is removed when it was unused for one to two of them
-)
+// unusedInterval: the way into the proxy is removed when it was unused for one to two of them.
+const unusedInterval = 15 * time.Second
 
 func newFollowTask(p *Proxy, log *slog.Logger) *task.Task {
 	return task.Forever(log, "proxy-follow", p.follow)
@@ -25,15 +22,9 @@ func newRemoveTask(p *Proxy, log *slog.Logger) *task.Task {
 // follow keeps the way into the proxy as it was opened.
 func (p *Proxy) follow(ctx context.Context) error {
 	for ctx.Err() == nil {
-		err := p.redirect.Follow(ctx)
-		var retry <-chan time.Time
-		if err != nil && ctx.Err() == nil {
-			p.log.Error("the way into the proxy is not as it should be; trying again", "in", followPause, "error", err)
-			retry = time.After(followPause)
-		}
+		_ = p.redirect.Follow(ctx) // which ends with ctx, or when the way is closed
 		select {
 		case <-ctx.Done():
-		case <-retry:
 		case <-p.use.opened:
 		}
 	}

@@ -5,6 +5,7 @@ import (
 
 	v1 "porin.dev/porin/api/v1"
 	"porin.dev/porin/cells/supervisor"
+	"porin.dev/porin/internal/fault"
 )
 
 // reporter tells how the proxy is: in the agent's status, and to the supervisor.
@@ -16,9 +17,7 @@ func newReporter(p *Proxy) reporter { return reporter{p} }
 func (r reporter) Report(status *v1.Status) {
 	s := r.proxy.Status()
 	status.Proxy = v1.ProxyStatus{InUse: s.InUse, RuleSets: s.RuleSets, Connections: s.Connections}
-	if s.Err != nil {
-		status.Proxy.Error = s.Err.Error()
-	}
+	status.Proxy.Error = fault.Text(s.Err)
 }
 
 // Condition implements supervisor.HealthReporter.

@@ -1,6 +1,10 @@
 package proxy
 
-import "sync"
+import (
+	"sync"
+
+	"porin.dev/porin/internal/task"
+)
 
 // use says whether the way into the proxy is there, and needed.
 type use struct {
@@ -62,10 +66,7 @@ func (u *use) noteOpened(err error) {
 	if u.open = err == nil; !u.open {
 		return
 	}
-	select {
-	case u.opened <- struct{}{}:
-	default:
-	}
+	task.Wake(u.opened)
 }
 
 func (u *use) recordRemoved(err error) {

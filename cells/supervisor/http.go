@@ -39,9 +39,7 @@ func controllerOf(t task.Status) v1.Controller {
 	if !t.Next.IsZero() && t.Next.After(time.Now()) {
 		c.Next = &t.Next
 	}
-	if t.Err != nil {
-		c.Error = t.Err.Error()
-	}
+	c.Error = fault.Text(t.Err)
 	return c
 }
 

@@ -15,6 +15,7 @@ import (
 	"porin.dev/porin/cmd/agent/cleanup"
 	"porin.dev/porin/internal/httpx"
 	"porin.dev/porin/internal/procsys"
+	"porin.dev/porin/internal/task"
 )
 
 // cleanupOptions are the flags of the command cleanup besides the flags of the agent.
@@ -71,10 +72,8 @@ func runCleanup(ctx context.Context, cfg Config, options cleanupOptions, stdout 
 			reason = text
 			fmt.Fprintln(os.Stderr, "porin-agent: trying again:", reason)
 		}
-		select {
-		case <-ctx.Done():
+		if task.Sleep(ctx, cleanupInterval) != nil {
 			return err
-		case <-time.After(cleanupInterval):
 		}
 	}
 }

@@ -7,6 +7,9 @@ import (
 	"os"
 	"sync"
 	"time"
+
+	"porin.dev/porin/internal/reconcile"
+	"porin.dev/porin/internal/task"
 )
 
 // errChanged is returned when another program has changed the ruleset meanwhile.
@@ -15,14 +18,19 @@ var errChanged = errors.New("the ruleset changes all the time")
 // timeout is for all exchanges of one call: the kernel never answers some requests that it does not understand.
 const timeout = 30 * time.Second
 
-// Owner keeps a table of one network namespace as it should be. Its methods may be called concurrently.
+// Owner keeps a table of one network namespace as it was applied last. Its methods may be called concurrently.
 type Owner struct {
 	namespace *os.File
 	table     *Table
 	log       *slog.Logger
+	follower  *reconcile.Follower[string] // of one owner, which has the name of the table
+	failed    chan struct{}               // has a token after an Apply that failed, for Run
 
-	mu   sync.Mutex // guards the fields below; held during a transaction
-	conn *conn      // nil before the first use, and after a failure
+	mu      sync.Mutex // guards the fields below; held during a transaction
+	conn    *conn      // nil before the first use, and after a failure
+	applied bool       // Apply was called
+	want    State      // of the last Apply
+	err     error      // of the last attempt to write
 	// last is what the table was at that generation of the ruleset, if known. The kernel raises the generation with
 	// each transaction of any program.
 	last       State
@@ -32,7 +40,9 @@ type Owner struct {
 
 // New returns the owner of the table in a namespace, which must stay open until Close. It touches nothing.
 func New(namespace *os.File, table *Table, log *slog.Logger) *Owner {
-	return &Owner{namespace: namespace, table: table, log: log}
+	o := &Owner{namespace: namespace, table: table, log: log, failed: make(chan struct{}, 1)}
+	o.follower = reconcile.NewFollower[string](source{o}, log)
+	return o
 }
 
 // Close closes the socket. The table stays.
@@ -81,18 +91,41 @@ func (o *Owner) try(do func(*conn) error) (err error) {
 }
 
 // Apply makes the table what want says, also when other programs have changed it. When it fails, the table is as
-// before. The caller must not change want afterwards.
+// before, and Run tries again. The caller must not change want afterwards.
 func (o *Owner) Apply(want State) error {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if want == nil && o.known && o.last == nil {
-		return nil // there was no table, and Watch has told of none since
-	}
-	err := o.try(func(c *conn) error { return o.applyLocked(c, want) })
-	if want == nil && errors.Is(err, o.table.Unsupported) {
-		return nil // without nf_tables there is no table to remove
+	o.want, o.applied = want, true
+	err := o.repairLocked()
+	if err != nil {
+		task.Wake(o.failed)
 	}
 	return err
+}
+
+// Repair is the last Apply again. Before the first one it does nothing: the table may be a previous agent's.
+func (o *Owner) Repair() error {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.repairLocked()
+}
+
+func (o *Owner) repairLocked() error {
+	if !o.applied || o.want == nil && o.known && o.last == nil { // there was no table, and no notification of one since
+		return nil
+	}
+	o.err = o.try(o.applyLocked)
+	if o.want == nil && errors.Is(o.err, o.table.Unsupported) {
+		o.err = nil // without nf_tables there is no table to remove
+	}
+	return o.err
+}
+
+// Err is the error of the last Apply or Repair.
+func (o *Owner) Err() error {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.err
 }
 
 // forgetNoTable makes the next Apply look for a table of another program.
@@ -102,25 +135,29 @@ func (o *Owner) forgetNoTable() {
 	o.known = o.known && o.last != nil
 }
 
-func (o *Owner) applyLocked(c *conn, want State) error {
-	generation, err := c.generation()
+// haveLocked returns the table, and the generation of the ruleset. It reads the table only if another program may have
+// changed it.
+func (o *Owner) haveLocked(c *conn) (have State, damage string, generation uint32, err error) {
+	if generation, err = c.generation(); err != nil || o.known && generation == o.generation {
+		return o.last, "", generation, err
+	}
+	have, damage, err = c.read(generation)
+	return have, damage, generation, err
+}
+
+func (o *Owner) applyLocked(c *conn) error {
+	have, damage, generation, err := o.haveLocked(c)
 	if err != nil {
 		return err
 	}
-	have, damage := o.last, ""
-	if !o.known || generation != o.generation {
-		if have, damage, err = c.read(generation); err != nil {
-			return err
-		}
-		if o.known && !(damage == "" && have.equal(o.last, o.table.Sets)) {
-			o.log.Warn("another program has changed the table inet " + o.table.Name + " of nftables, and it is repaired")
-		}
+	if o.known && !(damage == "" && have.equal(o.last, o.table.Sets)) {
+		o.log.Warn("another program has changed the table inet " + o.table.Name + " of nftables, and it is repaired")
 	}
-	if damage == "" && have.equal(want, o.table.Sets) {
-		o.last, o.generation, o.known = want, generation, true
+	if damage == "" && have.equal(o.want, o.table.Sets) {
+		o.last, o.generation, o.known = o.want, generation, true
 		return nil
 	}
-	writeErr := c.write(have, want, damage != "")
+	writeErr := c.write(have, o.want, damage != "")
 	after, err := c.generation()
 	switch {
 	case writeErr != nil && (err != nil || after == generation):
@@ -129,7 +166,7 @@ func (o *Owner) applyLocked(c *conn, want State) error {
 		return fmt.Errorf("%w: %w", errChanged, writeErr)
 	}
 	// If another program had a transaction before or after this one, the table has to be read again.
-	o.last, o.generation, o.known = want, after, err == nil && after == generation+1
+	o.last, o.generation, o.known = o.want, after, err == nil && after == generation+1
 	return nil
 }
 
@@ -139,35 +176,31 @@ func (o *Owner) Read() (have State, err error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	err = o.try(func(c *conn) error {
-		generation, err := c.generation()
-		if err != nil {
-			return err
-		}
-		if have = o.last; !o.known || generation != o.generation {
-			have, _, err = c.read(generation)
-		}
+		have, _, _, err = o.haveLocked(c)
 		return err
 	})
 	return have, err
 }
 
-// Compare says what is not as want has it, and changes nothing.
-func (o *Owner) Compare(want State) (differences []string, err error) {
+// Compare returns how the table differs from the last Apply; not at all before the first one. It changes nothing.
+func (o *Owner) Compare() (differences []string, err error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
+	if !o.applied {
+		return nil, nil
+	}
 	err = o.try(func(c *conn) error {
-		generation, err := c.generation()
-		if err != nil {
-			return err
-		}
-		have, damage, err := c.read(generation)
+		have, damage, _, err := o.haveLocked(c)
 		if err == nil {
-			differences = o.table.differences(have, want, damage)
+			differences = o.table.differences(have, o.want, damage)
 		}
 		return err
 	})
-	if want == nil && errors.Is(err, o.table.Unsupported) {
+	if o.want == nil && errors.Is(err, o.table.Unsupported) {
 		return nil, nil
+	}
+	if len(differences) > 0 && o.follower.IsContested(o.table.Name) {
+		differences = append(differences, reconcile.Contested)
 	}
 	return differences, err
 }
@@ -196,6 +229,9 @@ func (t *Table) differences(have, want State, damage string) (list []string) {
 func (o *Owner) Packets(chains ...string) (counts []uint64, err error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
+	if o.applied && o.want == nil {
+		return make([]uint64, len(chains)), nil
+	}
 	err = o.use(func(c *conn) error {
 		counts = nil
 		for _, chain := range chains {

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"encoding/binary"
-	"errors"
 	"fmt"
 	"syscall"
 
@@ -17,9 +16,13 @@ import (
 
 const groupNFTables = 7 // NFNLGRP_NFTABLES
 
-// Watch returns a channel that receives a token when the table was changed, by Apply or by another program: time for
-// another Apply. It is closed when ctx ends, and when notifications were lost, and must be read to its end.
-func (o *Owner) Watch(ctx context.Context) (_ <-chan struct{}, err error) {
+// Run restores the table as it was applied last when another program has changed it, and when that failed, until ctx
+// ends.
+func (o *Owner) Run(ctx context.Context) error { return o.follower.Run(ctx) }
+
+// Watch returns a channel that receives the name of the table when another program may have changed it, and when an
+// Apply has failed. It is closed when ctx ends, and when notifications were lost, and must be read to its end.
+func (o *Owner) Watch(ctx context.Context) (_ <-chan string, err error) {
 	var notifications <-chan syscall.NetlinkMessage
 	err = netns.In(int(o.namespace.Fd()), func() error {
 		notifications, err = nl.Watch(ctx, unix.NETLINK_NETFILTER, groupNFTables)
@@ -29,53 +32,38 @@ func (o *Owner) Watch(ctx context.Context) (_ <-chan struct{}, err error) {
 		return nil, fmt.Errorf("watch the nftables ruleset: %w", err)
 	}
 	o.forgetNoTable() // earlier changes were not notified
-	changes := make(chan struct{}, 1)
+	changes := make(chan string)
 	go func() {
 		defer close(changes)
-		for m := range notifications {
-			if !o.table.isOurs(m.Data) {
-				continue
-			}
-			o.forgetNoTable()
+		for {
 			select {
-			case changes <- struct{}{}:
-			default:
+			case m, open := <-notifications:
+				if !open {
+					return
+				}
+				if !o.table.isOurs(m.Data) {
+					continue
+				}
+				o.forgetNoTable()
+			case <-o.failed:
 			}
+			changes <- o.table.Name
 		}
 	}()
 	return changes, nil
 }
 
-// ErrLost is returned when the kernel has dropped notifications.
-var ErrLost = errors.New("the kernel has dropped notifications of nftables")
+// source is the [reconcile.Source] of one table.
+type source struct{ *Owner }
 
-// Follow calls repair at once and after each change of the table, until repair fails or ctx ends.
-func (o *Owner) Follow(ctx context.Context, repair func() error) error {
-	ctx, cancel := context.WithCancel(ctx)
-	changes, err := o.Watch(ctx)
-	if err != nil {
-		cancel()
-		return err
-	}
-	defer func() {
-		cancel()
-		for range changes { // to its end
-		}
-	}()
-	for {
-		if err := repair(); err != nil {
-			return err
-		}
-		select {
-		case <-ctx.Done():
-			return ctx.Err()
-		case _, open := <-changes:
-			if !open && ctx.Err() == nil {
-				return ErrLost
-			}
-		}
-	}
+func (s source) Owners() []string { return []string{s.table.Name} }
+
+func (s source) Differs(string) (bool, error) {
+	differences, err := s.Compare()
+	return len(differences) > 0, err
 }
+
+func (s source) Repair(context.Context, string) error { return s.Owner.Repair() }
 
 // isOurs reports whether the notification is about the table: tables, chains, rules, sets and elements all have its
 // name as the attribute 1, which is the first one.

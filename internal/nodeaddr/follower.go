@@ -62,7 +62,7 @@ func (f *Follower) Stop(ctx context.Context) error {
 // run follows the first watch, and begins a new one whenever notifications were lost.
 func (f *Follower) run(ctx context.Context) error {
 	f.follow(ctx, f.changes)
-	for sleep(ctx, pause); ctx.Err() == nil; sleep(ctx, pause) {
+	for task.Sleep(ctx, pause) == nil {
 		changes, err := f.source.Watch(ctx)
 		if err == nil {
 			err = f.read()
@@ -104,13 +104,4 @@ func (f *Follower) read() error {
 		f.update(all)
 	}
 	return err
-}
-
-func sleep(ctx context.Context, wait time.Duration) {
-	timer := time.NewTimer(wait)
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-	case <-timer.C:
-	}
 }

@@ -7,6 +7,8 @@ import (
 	"maps"
 	"sync"
 	"time"
+
+	"porin.dev/porin/internal/task"
 )
 
 const (
@@ -17,6 +19,9 @@ const (
 	retryPause    = time.Second // after a repair that failed, and before the next try to watch
 	parallel      = 8           // owners that are compared and repaired side by side
 )
+
+// Contested is what a finding says of an owner for which [Follower.IsContested] holds.
+const Contested = "another program changes it after each repair, and the agent tries every 30 s"
 
 // Source is what a [Follower] follows.
 type Source[O comparable] interface {
@@ -72,13 +77,16 @@ func (f *Follower[O]) IsContested(owner O) bool {
 func (f *Follower[O]) Run(ctx context.Context) error {
 	var group sync.WaitGroup
 	defer group.Wait()
-	for {
+	for last := ""; ; {
 		err := f.follow(ctx, &group)
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
-		f.log.Warn("watching for changes has ended; beginning again", "error", err, "in", retryPause)
-		if !sleep(ctx, retryPause) {
+		if err.Error() != last {
+			last = err.Error()
+			f.log.Warn("watching for changes has ended; beginning again", "error", err, "in", retryPause)
+		}
+		if task.Sleep(ctx, retryPause) != nil {
 			return ctx.Err()
 		}
 	}
@@ -125,7 +133,7 @@ func (f *Follower[O]) compareSoon(ctx context.Context, group *sync.WaitGroup, ow
 
 // serve compares the owner, and repairs it, until it is as it should be and nothing has changed meanwhile.
 func (f *Follower[O]) serve(ctx context.Context, owner O, o *followed) {
-	for wait := settle; sleep(ctx, wait); {
+	for wait := settle; task.Sleep(ctx, wait) == nil; {
 		f.mu.Lock()
 		o.changed = false
 		f.mu.Unlock()
@@ -140,6 +148,9 @@ func (f *Follower[O]) serve(ctx context.Context, owner O, o *followed) {
 			return
 		}
 	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	o.running = false // ctx has ended
 }
 
 // compare repairs the owner if it has to be and may be. It returns the time to the next comparison; 0 is with the next
@@ -179,16 +190,4 @@ func (f *Follower[O]) pay(o *followed) time.Duration {
 	}
 	o.paidAt = o.paidAt.Add(repairPause)
 	return 0
-}
-
-// sleep returns false when ctx has ended.
-func sleep(ctx context.Context, wait time.Duration) bool {
-	timer := time.NewTimer(wait)
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-		return false
-	case <-timer.C:
-		return true
-	}
 }

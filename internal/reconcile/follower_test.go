@@ -274,3 +274,23 @@ func TestFollowerNotificationsLost(t *testing.T) {
 		}
 	})
 }
+
+// TestFollowerRunsAgain: a follower whose Run has ended while an owner waited follows that owner in its next Run.
+func TestFollowerRunsAgain(t *testing.T) {
+	s := newSource()
+	s.broken["one"] = true
+	synctest.Test(t, func(t *testing.T) {
+		f := reconcile.NewFollower(s, slog.New(slog.DiscardHandler))
+		for _, lasts := range []time.Duration{time.Millisecond, time.Second} { // the first is over before anything is compared
+			s.watches = 0
+			ctx, cancel := context.WithTimeout(t.Context(), lasts)
+			if err := f.Run(ctx); !errors.Is(err, context.DeadlineExceeded) {
+				t.Errorf("Run ends with %v", err)
+			}
+			cancel()
+		}
+		if len(s.repairsOf("one")) != 1 || f.IsContested("one") {
+			t.Errorf("repairs %v, contested %t", s.repairs, f.IsContested("one"))
+		}
+	})
+}

@@ -1,8 +1,8 @@
 // Package task runs the loops that live as long as the agent.
 //
-// A task is either a round that is run again and again ([Every]), or a function that waits by itself ([Forever]). Each
-// has a name, under which it is listed with the result of its last round; a round can be told to run now. A task that
-// ends by itself stops the agent: a cell that has lost its loop is not healthy.
+// A task is either a round that is run again and again ([Every]), or a function that waits by itself ([Forever],
+// [Retry]). Each has a name, under which it is listed with the result of its last round; a round can be told to run
+// now. A task that ends by itself stops the agent: a cell that has lost its loop is not healthy.
 package task
 
 import (
@@ -66,6 +66,29 @@ func Every(log *slog.Logger, round Round) *Task {
 func Forever(log *slog.Logger, name string, run func(ctx context.Context) error) *Task {
 	t := newTask(log, name)
 	t.run = run
+	return t
+}
+
+// Retry returns a task that runs until its context ends, and again, after a pause, when it returns earlier. The error
+// is logged when it differs from the previous one, or when the run took a minute.
+func Retry(log *slog.Logger, name string, pause time.Duration, run func(ctx context.Context) error) *Task {
+	t := newTask(log, name)
+	t.run = func(ctx context.Context) error {
+		for last := error(nil); ; {
+			began := time.Now()
+			err := run(ctx)
+			if ctx.Err() != nil {
+				return ctx.Err()
+			}
+			if last == nil || err == nil || err.Error() != last.Error() || time.Since(began) > time.Minute {
+				log.Warn("task failed, and is run again", "task", name, "error", err)
+			}
+			last = err
+			if !t.await(ctx, pause) {
+				return ctx.Err()
+			}
+		}
+	}
 	return t
 }
 
@@ -139,8 +162,8 @@ func (t *Task) Ended() <-chan struct{} { return t.ended }
 // Failed gets why the task has ended by itself, once. It is never closed.
 func (t *Task) Failed() <-chan error { return t.failed }
 
-// Trigger asks for a round now, or right after the running one. It does not block. A task that was made with
-// [Forever] has none.
+// Trigger asks for a round now, or right after the running one. It does not block. A task of
+// [Forever] or [Retry] has none.
 func (t *Task) Trigger() {
 	select {
 	case t.trigger <- struct{}{}:

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -48,6 +49,26 @@ func TestEveryInterval(t *testing.T) {
 		synctest.Wait()
 		if runs != 5 {
 			t.Errorf("after a trigger: %d runs, want 5", runs)
+		}
+	})
+}
+
+func TestRetry(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var at []time.Duration
+		began := time.Now()
+		one := task.Retry(quiet, "x", time.Second, func(ctx context.Context) error {
+			if at = append(at, time.Since(began)); len(at) < 3 {
+				return errors.New("the watch has ended")
+			}
+			<-ctx.Done()
+			return ctx.Err()
+		})
+		started(t, one, nil)
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		if !slices.Equal(at, []time.Duration{0, time.Second, 2 * time.Second}) || one.HasRounds() {
+			t.Errorf("runs at %v, rounds %t", at, one.HasRounds())
 		}
 	})
 }

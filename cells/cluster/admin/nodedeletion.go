@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"porin.dev/porin/cells/cluster"
+	"porin.dev/porin/internal/task"
 )
 
 // Delete deletes the node's blocks, so that other nodes can claim them, waits RecordDelay, deletes claims that arrived
@@ -56,7 +57,7 @@ func (d *nodeDeletion) run(ctx context.Context) (err error) {
 		if err := d.deleteBlocks(ctx); err != nil {
 			return err
 		}
-		if err := sleep(ctx, wait); err != nil {
+		if err := task.Sleep(ctx, wait); err != nil {
 			return err
 		}
 	}
@@ -297,13 +298,4 @@ func (d *nodeDeletion) recordRemoved(ctx context.Context) error {
 		}
 		return nil
 	})
-}
-
-func sleep(ctx context.Context, d time.Duration) error {
-	select {
-	case <-time.After(d):
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
 }

@@ -64,9 +64,8 @@ func (f *Filter) Apply(d Desired) error {
 	return nil
 }
 
-// Watch returns a channel that receives a token when the table was changed, by Apply or by another program: time for
-// another Apply. It is closed when ctx ends, and when notifications were lost, and must be read to its end.
-func (f *Filter) Watch(ctx context.Context) (<-chan struct{}, error) { return f.owner.Watch(ctx) }
+// Run restores the table when another program has changed it, and when Apply has failed, until ctx ends.
+func (f *Filter) Run(ctx context.Context) error { return f.owner.Run(ctx) }
 
 // Counters are the packets that were dropped since the table was made.
 type Counters struct {

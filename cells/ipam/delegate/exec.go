@@ -19,6 +19,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"porin.dev/porin/internal/fault"
+	"porin.dev/porin/internal/task"
 )
 
 const (
@@ -46,10 +47,8 @@ func (r *runner) ExecPlugin(ctx context.Context, path string, stdin []byte, envi
 		if !errors.Is(err, unix.ETXTBSY) || try == busyTries-1 {
 			break
 		}
-		select {
-		case <-time.After(busyWait << try):
-		case <-ctx.Done():
-			return nil, ctx.Err()
+		if err := task.Sleep(ctx, busyWait<<try); err != nil {
+			return nil, err
 		}
 	}
 	return stdout, err

@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"porin.dev/porin/internal/fault"
+	"porin.dev/porin/internal/task"
 )
 
 // A program that runs for an attachment holds a socket with an abstract name of the attachment. The agent may be killed
@@ -50,10 +51,8 @@ func (l *locks) acquire(ctx context.Context, name string) (*os.File, error) {
 			l.forget(name)
 			return nil, unix.Close(fd)
 		}
-		select {
-		case <-time.After(lockRetry):
-		case <-ctx.Done():
-			return nil, errors.Join(fmt.Errorf("%w: %w", errLocked, ctx.Err()), unix.Close(fd))
+		if err := task.Sleep(ctx, lockRetry); err != nil {
+			return nil, errors.Join(fmt.Errorf("%w: %w", errLocked, err), unix.Close(fd))
 		}
 	}
 }

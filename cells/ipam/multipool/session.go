@@ -10,6 +10,7 @@ import (
 
 	"porin.dev/porin/cells/cluster"
 	"porin.dev/porin/internal/fault"
+	"porin.dev/porin/internal/task"
 )
 
 // session is this agent's session in the store. When two agents have one key they contest it, and neither gives out
@@ -100,10 +101,8 @@ func (s *session) replace(ctx context.Context, now cluster.Session) error {
 // that its session was replaced, unless it is cut off from the store.
 func (s *session) awaitContest(ctx context.Context, written cluster.Session) (now cluster.Session, err error) {
 	for end := time.Now().Add(s.cfg.ContestTime); ; {
-		select {
-		case <-time.After(min(s.cfg.SearchTime, s.cfg.ContestTime) / 4):
-		case <-ctx.Done():
-			return now, ctx.Err()
+		if err := task.Sleep(ctx, min(s.cfg.SearchTime, s.cfg.ContestTime)/4); err != nil {
+			return now, err
 		}
 		now, err = s.backend.Sessions.Get(ctx, written.Node)
 		switch {

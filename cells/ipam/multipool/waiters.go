@@ -11,6 +11,7 @@ import (
 
 	"porin.dev/porin/cells/cluster"
 	"porin.dev/porin/internal/fault"
+	"porin.dev/porin/internal/task"
 )
 
 // waiter is a call that waits for the next round, for addresses of a pool.
@@ -41,10 +42,7 @@ func newWaiters() *waiters { return &waiters{kicked: make(chan struct{}, 1)} }
 
 // kick makes a round begin soon.
 func (w *waiters) kick() {
-	select {
-	case w.kicked <- struct{}{}:
-	default:
-	}
+	task.Wake(w.kicked)
 }
 
 // refuse answers all waiters with the error, now and later.

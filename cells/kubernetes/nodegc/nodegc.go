@@ -21,6 +21,7 @@ import (
 	"porin.dev/porin/cells/cluster"
 	"porin.dev/porin/cells/cluster/admin"
 	"porin.dev/porin/cells/kubernetes/watch"
+	"porin.dev/porin/internal/task"
 )
 
 // Collector deletes records in one run.
@@ -69,10 +70,8 @@ func (c *Collector) Run(ctx context.Context) (results []Result, err error) {
 	}
 	now := first
 	if hasGone(first) {
-		select {
-		case <-time.After(c.Wait):
-		case <-ctx.Done():
-			return nil, ctx.Err()
+		if err := task.Sleep(ctx, c.Wait); err != nil {
+			return nil, err
 		}
 		now, err = c.round(ctx)
 	}

@@ -174,12 +174,10 @@ func (c *Cache) round(ctx context.Context) error {
 	if nothing {
 		return nil
 	}
-	select {
-	case <-time.After(interval):
-		return c.write()
-	case <-ctx.Done():
-		return ctx.Err()
+	if err := task.Sleep(ctx, interval); err != nil {
+		return err
 	}
+	return c.write()
 }
 
 // Stop is for after the tasks: it writes what is pending, and closes the file.

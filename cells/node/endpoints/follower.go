@@ -52,7 +52,7 @@ var _ policy.RemoteSource = (*Follower)(nil)
 // after a start. It starts with Begin.
 func NewFollower(store cluster.Published[cluster.EndpointGroup], namespaces Namespaces, c *cache.Cache, peers *node.Peers, log *slog.Logger) *Follower {
 	f := &Follower{store: store, namespaces: namespaces, cache: c, peers: peers, log: log, complete: make(chan struct{}), state: newState(namespaces != nil)}
-	f.task = task.Forever(log, "node-follow-endpoints", f.run)
+	f.task = task.Retry(log, "node-follow-endpoints", watchPause, f.follow)
 	return f
 }
 
@@ -69,26 +69,13 @@ const watchPause = time.Second // before a watch that has ended begins again
 // some seconds.
 const listTimeout = 10 * time.Second
 
-func (f *Follower) run(ctx context.Context) error {
+var errWatchEnded = errors.New("the watch has ended")
+
+func (f *Follower) follow(ctx context.Context) error {
 	if f.remote == nil { // Begin was not called
 		<-ctx.Done()
 		return ctx.Err()
 	}
-	for ctx.Err() == nil {
-		if err := f.follow(ctx); err != nil && ctx.Err() == nil {
-			f.log.Warn("cannot follow the endpoints of other nodes; trying again", "in", watchPause, "error", err)
-			select {
-			case <-time.After(watchPause):
-			case <-ctx.Done():
-			}
-		}
-	}
-	return ctx.Err()
-}
-
-var errWatchEnded = errors.New("the watch has ended")
-
-func (f *Follower) follow(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	changes, err := f.store.Watch(ctx)
 	if err != nil {

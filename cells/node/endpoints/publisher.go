@@ -54,10 +54,8 @@ func (p *publisher) EndpointDeleted(endpoint.Endpoint, endpoint.DeleteConfig) { 
 // round writes what has changed.
 func (p *publisher) round(ctx context.Context) error {
 	if wait := interval - time.Since(p.last); !p.last.IsZero() && wait > 0 {
-		select {
-		case <-time.After(wait):
-		case <-ctx.Done():
-			return ctx.Err()
+		if err := task.Sleep(ctx, wait); err != nil {
+			return err
 		}
 	}
 	node, stored, ok := p.follower.ownGroups()

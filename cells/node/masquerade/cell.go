@@ -7,7 +7,6 @@ import (
 	"log/slog"
 	"net/netip"
 	"os"
-	"time"
 
 	"go.uber.org/fx"
 
@@ -18,6 +17,7 @@ import (
 	"porin.dev/porin/cells/server"
 	"porin.dev/porin/cells/supervisor"
 	"porin.dev/porin/internal/cell"
+	"porin.dev/porin/internal/fault"
 	"porin.dev/porin/internal/task"
 )
 
@@ -28,7 +28,7 @@ func Module(cfg Config) fx.Option {
 		fx.Provide(newTable, newDriver, fx.Private),
 		doctor.Check(func(t *Table) doctor.Checker { return NewChecker(t) }),
 		supervisor.Tasks(func(d *driver) *task.Task { return d.apply }),
-		supervisor.Tasks(func(d *driver) *task.Task { return d.watch }),
+		supervisor.Tasks(func(t *Table, log *slog.Logger) *task.Task { return task.Forever(log, "masquerade-watch", t.Run) }),
 		endpointmanager.Subscribe(func(d *driver) *driver { return d }),
 		server.Report(func(t *Table) reporter { return reporter{t} }),
 	)
@@ -47,23 +47,18 @@ func newTable(lc fx.Lifecycle, cfg Config, log *slog.Logger) (*Table, error) {
 	return t, nil
 }
 
-// watchPause is the time before the table is watched again after that has failed.
-const watchPause = time.Second
-
 // driver says whose packets are masqueraded: it follows the nodes, and pods that keep their addresses. It is an
 // [endpoint.Subscriber].
 type driver struct {
-	masquerader Masquerader
-	peers       *node.Peers
-	endpoints   endpointmanager.Lookup
-	apply       *task.Task
-	watch       *task.Task
+	table     *Table
+	peers     *node.Peers
+	endpoints endpointmanager.Lookup
+	apply     *task.Task
 }
 
 func newDriver(t *Table, n *node.Node, endpoints endpointmanager.Lookup, log *slog.Logger) *driver {
-	d := &driver{masquerader: t, peers: n.Peers(), endpoints: endpoints}
+	d := &driver{table: t, peers: n.Peers(), endpoints: endpoints}
 	d.apply = task.Forever(log, "masquerade-apply", func(ctx context.Context) error { return d.follow(ctx, log) })
-	d.watch = task.Forever(log, "masquerade-watch", func(ctx context.Context) error { return d.restore(ctx, log) })
 	return d
 }
 
@@ -71,15 +66,12 @@ func newDriver(t *Table, n *node.Node, endpoints endpointmanager.Lookup, log *sl
 func (d *driver) follow(ctx context.Context, log *slog.Logger) error {
 	for ctx.Err() == nil {
 		view, changed := d.peers.View()
-		var retry <-chan time.Time
-		if err := d.set(view); err != nil {
-			log.Error("traffic to the outside may leave with the addresses of pods; trying again", "in", watchPause, "error", err)
-			retry = time.After(watchPause)
+		if err := d.set(view); err != nil { // Run tries again
+			log.Error("traffic to the outside may leave with the addresses of pods", "error", err)
 		}
 		select {
 		case <-ctx.Done():
 		case <-changed:
-		case <-retry:
 		}
 	}
 	return ctx.Err()
@@ -101,7 +93,7 @@ func (d *driver) set(view node.View) error {
 			desired.Pods = append(desired.Pods, ep.Addresses.List()...)
 		}
 	}
-	return d.masquerader.Apply(desired)
+	return d.table.Apply(desired)
 }
 
 func hosts(addrs []netip.Addr) (prefixes []netip.Prefix) {
@@ -109,20 +101,6 @@ func hosts(addrs []netip.Addr) (prefixes []netip.Prefix) {
 		prefixes = append(prefixes, netip.PrefixFrom(addr, addr.BitLen()))
 	}
 	return prefixes
-}
-
-// restore keeps the table as it was applied.
-func (d *driver) restore(ctx context.Context, log *slog.Logger) error {
-	for ctx.Err() == nil {
-		if err := d.masquerader.Follow(ctx); err != nil && ctx.Err() == nil {
-			log.Warn("cannot watch the rules of masquerading; trying again", "in", watchPause, "error", err)
-			select {
-			case <-time.After(watchPause):
-			case <-ctx.Done():
-			}
-		}
-	}
-	return ctx.Err()
 }
 
 // reporter is the cell's part of GET /v1/status.
@@ -135,7 +113,5 @@ func (r reporter) Report(status *v1.Status) {
 	if s.Families == nil {
 		status.Network.Masquerade.Families = []string{}
 	}
-	if s.Err != nil {
-		status.Network.Masquerade.Error = s.Err.Error()
-	}
+	status.Network.Masquerade.Error = fault.Text(s.Err)
 }

@@ -9,11 +9,11 @@ import (
 
 const tableDiffers = "masquerade-table-differs"
 
-// checker is the doctor.Checker of a [Masquerader].
-type checker struct{ m Masquerader }
+// checker is the doctor.Checker of a [Table].
+type checker struct{ table *Table }
 
-// NewChecker returns the one of m.
-func NewChecker(m Masquerader) doctor.Checker { return checker{m} }
+// NewChecker returns the one of a table.
+func NewChecker(t *Table) doctor.Checker { return checker{t} }
 
 // Owner implements doctor.Checker.
 func (checker) Owner() string { return "masquerade" }
@@ -32,7 +32,7 @@ func (c checker) Examine(_ context.Context, only string) ([]doctor.Finding, erro
 	if only != "" {
 		return nil, nil
 	}
-	differences, err := c.m.Compare()
+	differences, err := c.table.Compare()
 	if err != nil || len(differences) == 0 {
 		return nil, err
 	}
@@ -41,4 +41,4 @@ func (c checker) Examine(_ context.Context, only string) ([]doctor.Finding, erro
 	}}, nil
 }
 
-func (c checker) repair(context.Context) error { return c.m.Repair() }
+func (c checker) repair(context.Context) error { return c.table.Repair() }

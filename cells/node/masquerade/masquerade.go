@@ -29,35 +29,17 @@ type Desired struct {
 	Pods []netip.Addr
 }
 
-// Masquerader has traffic of this node's pods that leaves the cluster leave with the node's address.
-type Masquerader interface {
-	// Apply applies d. When it fails, the previous state stays, and Follow tries again.
-	Apply(d Desired) error
-	// Remove ends it. Connections that are open stay translated.
-	Remove() error
-	// Follow restores what others have removed or changed, until ctx ends or it fails.
-	Follow(ctx context.Context) error
-	// Repair makes the last Apply or Remove so again.
-	Repair() error
-	// Compare says what is not as the last Apply or Remove has it, and changes nothing.
-	Compare() ([]string, error)
-}
-
-// Table is the [Masquerader] by nftables in one network namespace.
+// Table has traffic of this node's pods that leaves the cluster leave with the node's address. It is a table of
+// nftables in one network namespace.
 type Table struct {
 	owner    *nft.Owner
 	families []family
 	exclude  []netip.Prefix
 	sets     map[string]familySets
 
-	mu      sync.Mutex // guards the fields below
-	applied bool       // Apply or Remove was called
+	mu      sync.Mutex // guards the field below; held during Apply
 	desired Desired    // of the last Apply
-	want    nft.State
-	err     error // of the last attempt
 }
-
-var _ Masquerader = (*Table)(nil)
 
 // New returns the one of a namespace, which must stay open until Close. It touches nothing. cfg is valid, and resolved.
 func New(namespace *os.File, cfg Config, log *slog.Logger) *Table {
@@ -77,52 +59,25 @@ func New(namespace *os.File, cfg Config, log *slog.Logger) *Table {
 // Close closes the socket. The table stays.
 func (t *Table) Close() error { return t.owner.Close() }
 
-// Apply implements [Masquerader].
+// Apply applies d. When it fails, the previous state stays, and Run tries again.
 func (t *Table) Apply(d Desired) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.desired, t.want, t.applied = d, t.stateOf(d), true
-	return t.writeLocked()
-}
-
-// Remove implements [Masquerader].
-func (t *Table) Remove() error {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.desired, t.want, t.applied = Desired{}, nil, true
-	return t.writeLocked()
-}
-
-func (t *Table) writeLocked() error {
-	t.err = t.owner.Apply(t.want)
-	if t.err != nil {
-		t.err = fmt.Errorf("masquerade what pods send to the outside: %w", t.err)
+	t.desired = d
+	if err := t.owner.Apply(t.stateOf(d)); err != nil {
+		return fmt.Errorf("masquerade what pods send to the outside: %w", err)
 	}
-	return t.err
+	return nil
 }
 
-// Follow implements [Masquerader].
-func (t *Table) Follow(ctx context.Context) error { return t.owner.Follow(ctx, t.Repair) }
+// Run restores what other programs remove or change, until ctx ends.
+func (t *Table) Run(ctx context.Context) error { return t.owner.Run(ctx) }
 
-// Repair implements [Masquerader]. It does nothing before the first Apply, when a previous agent's table is there.
-func (t *Table) Repair() error {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if !t.applied {
-		return nil
-	}
-	return t.writeLocked()
-}
+// Repair is the last Apply again. It does nothing before the first one, when a previous agent's table is there.
+func (t *Table) Repair() error { return t.owner.Repair() }
 
-// Compare implements [Masquerader].
-func (t *Table) Compare() ([]string, error) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if !t.applied {
-		return nil, nil
-	}
-	return t.owner.Compare(t.want)
-}
+// Compare returns how the table differs from the last Apply, and changes nothing.
+func (t *Table) Compare() ([]string, error) { return t.owner.Compare() }
 
 // always are destinations for which the source is a part of the address: multicast, broadcast and link-local IPv6.
 var always = []netip.Prefix{
@@ -178,23 +133,21 @@ type Status struct {
 	Exclude  []netip.Prefix
 	// Connections is how many were masqueraded since the table was made.
 	Connections uint64
-	Err         error // of the last attempt
+	Err         error // of the last attempt to write, or of reading Connections
 }
 
 // Status returns how it is. It asks the kernel.
-func (t *Table) Status() (s Status) {
+func (t *Table) Status() Status {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	s = Status{Desired: t.desired, Exclude: t.exclude, Err: t.err}
+	s := Status{Desired: t.desired, Exclude: t.exclude}
 	for _, f := range t.families {
 		s.Families = append(s.Families, f.name)
 	}
-	if t.want != nil {
-		counts, err := t.owner.Packets(chainName)
-		s.Err = errors.Join(s.Err, err)
-		if err == nil {
-			s.Connections = counts[0]
-		}
+	counts, err := t.owner.Packets(chainName)
+	if err == nil {
+		s.Connections = counts[0]
 	}
+	s.Err = errors.Join(t.owner.Err(), err)
 	return s
 }

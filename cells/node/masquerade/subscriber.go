@@ -18,7 +18,7 @@ func (d *driver) EndpointUpdated(endpoint.Endpoint) {}
 // EndpointDeleted implements endpoint.Subscriber.
 func (d *driver) EndpointDeleted(ep endpoint.Endpoint, _ endpoint.DeleteConfig) { d.changed(ep) }
 
-// changed applies the present state. The table's watch tries failures again.
+// changed applies the present state. [Table.Run] tries failures again.
 func (d *driver) changed(ep endpoint.Endpoint) {
 	if ep.Spec.NoMasquerade {
 		view, _ := d.peers.View()

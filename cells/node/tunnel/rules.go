@@ -7,8 +7,6 @@ import (
 	"net/netip"
 	"os"
 	"slices"
-	"sync"
-	"time"
 
 	"github.com/google/nftables"
 	"github.com/google/nftables/expr"
@@ -45,12 +43,7 @@ var ErrNoRules = fault.New(fault.Unavailable, "kernel lacks what keeps pods from
 // outer source port of its own, and would be two entries more in the conntrack of either node.
 type Rules struct {
 	owner    *nft.Owner
-	log      *slog.Logger
 	families []rulesFamily
-
-	mu      sync.Mutex // guards the fields below
-	applied bool
-	want    nft.State
 }
 
 type rulesFamily struct {
@@ -63,7 +56,7 @@ type rulesFamily struct {
 
 // NewRules returns the Rules of a namespace, which must stay open until Close. It touches nothing.
 func NewRules(namespace *os.File, port int, log *slog.Logger) *Rules {
-	r := &Rules{log: log, families: []rulesFamily{
+	r := &Rules{families: []rulesFamily{
 		{nft.IPv4, true, &nft.Set{Name: "sources-ipv4", Key: nftables.TypeIPAddr, Ranges: true}, &nft.Set{Name: "pods-ipv4", Key: nftables.TypeIPAddr, Ranges: true},
 			&nft.Set{Name: "nodes-ipv4", Key: nftables.TypeIPAddr}, &nft.Set{Name: "devices-ipv4", Key: nftables.TypeIPAddr}},
 		{nft.IPv6, false, &nft.Set{Name: "sources-ipv6", Key: nftables.TypeIP6Addr, Ranges: true}, &nft.Set{Name: "pods-ipv6", Key: nftables.TypeIP6Addr, Ranges: true},
@@ -126,75 +119,25 @@ func (r *Rules) Apply(sources, pods []netip.Prefix, nodes, devices []netip.Addr)
 			}
 		}
 	}
-	return r.set(state)
+	return r.owner.Apply(state)
 }
 
 // Remove removes the table.
-func (r *Rules) Remove() error { return r.set(nil) }
-
-func (r *Rules) set(want nft.State) error {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.want, r.applied = want, true
-	return r.owner.Apply(want)
-}
-
-// watchPause is before the table is watched again.
-const watchPause = time.Second
+func (r *Rules) Remove() error { return r.owner.Apply(nil) }
 
 // Run keeps the table as it was applied, until ctx ends.
-func (r *Rules) Run(ctx context.Context) error {
-	for ctx.Err() == nil {
-		if err := r.follow(ctx); err != nil && ctx.Err() == nil {
-			r.log.Warn("cannot watch the rules about packets of tunnels; trying again", "table", TableName, "in", watchPause, "error", err)
-			select {
-			case <-time.After(watchPause):
-			case <-ctx.Done():
-			}
-		}
-	}
-	return ctx.Err()
-}
+func (r *Rules) Run(ctx context.Context) error { return r.owner.Run(ctx) }
 
-// follow restores what others have changed, until ctx ends or it fails.
-func (r *Rules) follow(ctx context.Context) error {
-	return r.owner.Follow(ctx, func() error {
-		r.mu.Lock()
-		defer r.mu.Unlock()
-		if !r.applied {
-			return nil
-		}
-		return r.owner.Apply(r.want)
-	})
-}
-
-// Compare says what is not as it was applied.
-func (r *Rules) Compare() ([]string, error) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if !r.applied {
-		return nil, nil
-	}
-	return r.owner.Compare(r.want)
-}
+// Compare returns how the table differs from what was applied.
+func (r *Rules) Compare() ([]string, error) { return r.owner.Compare() }
 
 // Dropped is how many packets were dropped since the table was made.
 func (r *Rules) Dropped() (sum uint64, err error) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.want == nil {
-		return 0, nil
+	counts, err := r.owner.Packets(forgedChain, translatedChain)
+	for _, n := range counts {
+		sum += n
 	}
-	for _, chain := range []string{forgedChain, translatedChain} {
-		counts, err := r.owner.Packets(chain)
-		if err != nil {
-			return 0, err
-		}
-		for _, n := range counts {
-			sum += n
-		}
-	}
-	return sum, nil
+	return sum, err
 }
 
 // outermost returns the prefixes of the family that are in no other one: ranges of a set must not overlap.

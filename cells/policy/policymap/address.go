@@ -133,7 +133,7 @@ func (x *addresses) classBefore(c engine.AddressChange) engine.ClassID {
 	return x.prefixClass(netip.PrefixFrom(c.Address, c.Address.BitLen()))
 }
 
-// prefixClass is the class of the addresses in a range that are in no longer one.
+// prefixClass is the class of the addresses in a range that are in no more specific one.
 func (x *addresses) prefixClass(in netip.Prefix) engine.ClassID {
 	if class, ok := x.prefixes.LookupPrefix(in); ok {
 		return class

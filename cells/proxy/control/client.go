@@ -131,11 +131,8 @@ func (c *Client) run(ctx context.Context) error {
 				continue
 			}
 		}
-		select {
-		case <-ctx.Done():
-		case <-time.After(pause):
-			pause = min(2*pause, lastDial)
-		}
+		_ = task.Sleep(ctx, pause)
+		pause = min(2*pause, lastDial)
 	}
 	return ctx.Err()
 }

@@ -16,6 +16,7 @@ import (
 	"porin.dev/porin/cells/proxy"
 	"porin.dev/porin/cells/proxy/redirect"
 	"porin.dev/porin/internal/fault"
+	"porin.dev/porin/internal/task"
 	"porin.dev/porin/internal/version"
 )
 
@@ -182,10 +183,8 @@ func (s *Server) accept() {
 		}
 		if err != nil {
 			s.log.Warn("cannot accept a connection of the agent; trying again", "error", err)
-			select {
-			case <-s.ctx.Done():
+			if task.Sleep(s.ctx, 100*time.Millisecond) != nil {
 				return
-			case <-time.After(100 * time.Millisecond):
 			}
 			continue
 		}

@@ -17,6 +17,7 @@ import (
 	"porin.dev/porin/bpf"
 	porinlink "porin.dev/porin/cells/link"
 	"porin.dev/porin/internal/nl"
+	"porin.dev/porin/internal/reconcile"
 )
 
 // Part is a part of the way into the proxy.
@@ -45,13 +46,19 @@ func (r *Redirect) Compare() ([]Difference, error) {
 	if r.listeners == nil || r.handedOver {
 		return nil, nil
 	}
-	return r.compareLocked()
+	differences, err := r.compareLocked()
+	if r.follower.IsContested(owner) {
+		for i := range differences {
+			differences[i].Detail += "; " + reconcile.Contested
+		}
+	}
+	return differences, err
 }
 
 func (r *Redirect) compareLocked() (all []Difference, err error) {
 	device, index, err := r.compareDevice()
 	routes, routesErr := r.compareRoutes()
-	table, tableErr := r.divert.owner.Compare(r.divert.want())
+	table, tableErr := r.divert.owner.Compare()
 	for _, detail := range table {
 		all = append(all, Difference{Part: PartTable, Subject: "table inet " + tableName, Detail: detail})
 	}

@@ -133,11 +133,9 @@ func ifname(name string) []byte {
 	return padded
 }
 
-// want is a table without sets.
-func (d *divert) want() nft.State { return nft.State{} }
-
+// apply makes the table, which has no sets.
 func (d *divert) apply() error {
-	if err := d.owner.Apply(d.want()); err != nil {
+	if err := d.owner.Apply(nft.State{}); err != nil {
 		return fmt.Errorf("divert packets to the proxy: %w", err)
 	}
 	return nil

@@ -1,7 +1,6 @@
 package redirect
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -19,79 +18,99 @@ import (
 // programs.
 const repairInterval = 10 * time.Second
 
-// errLost is returned when the kernel has dropped notifications.
-var errLost = errors.New("the kernel has dropped notifications of devices, routes or nftables")
-
-// Follow repairs what others remove or change, until the way into the proxy is closed, ctx ends, or it fails. It
-// returns nil when the way is closed.
+// Follow repairs what other programs remove or change, by the rules of package reconcile, until ctx ends or the way
+// into the proxy is closed: then it returns nil.
 func (r *Redirect) Follow(ctx context.Context) error {
-	ctx, cancel := context.WithCancel(ctx)
-	tables, routes, closed, err := r.watch(ctx)
-	defer func() {
-		cancel()
-		drain(tables)
-		drain(routes)
+	r.mu.Lock()
+	closed := r.closed
+	r.mu.Unlock()
+	if closed == nil {
+		return nil
+	}
+	followCtx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	go func() {
+		select {
+		case <-closed:
+			cancel()
+		case <-followCtx.Done():
+		}
 	}()
-	if err != nil || closed == nil {
-		return err
-	}
-	tick := time.NewTicker(repairInterval)
-	defer tick.Stop()
-	for {
-		if err := r.Repair(); err != nil { // after the watch began, so that nothing is missed
-			return err
-		}
-		for damaged := false; !damaged; {
-			select {
-			case <-ctx.Done():
-				return ctx.Err()
-			case <-closed:
-				return nil
-			case <-tick.C:
-				damaged = true
-			case _, open := <-tables:
-				if !open {
-					return cmp.Or(ctx.Err(), errLost)
-				}
-				damaged = true
-			case m, open := <-routes:
-				if !open {
-					return cmp.Or(ctx.Err(), errLost)
-				}
-				damaged = mayDamage(m)
-			}
-		}
-	}
+	_ = r.follower.Run(followCtx) // which ends with it
+	return ctx.Err()
 }
 
-// drain reads to the end. A nil channel has none.
-func drain[T any](notifications <-chan T) {
-	if notifications == nil {
-		return
-	}
-	for range notifications {
-	}
-}
+// source is the reconcile.Source of the way into the proxy, which is one owner.
+type source struct{ *Redirect }
 
-// watch asks for notifications. closed is nil when the way is not open.
-func (r *Redirect) watch(ctx context.Context) (tables <-chan struct{}, routes <-chan syscall.NetlinkMessage, closed chan struct{}, err error) {
+const owner = "the way into the proxy"
+
+var errClosed = errors.New("the way into the proxy is closed")
+
+// Watch implements reconcile.Source.
+func (r source) Watch(ctx context.Context) (<-chan string, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.listeners == nil {
-		return nil, nil, nil, nil
+		return nil, errClosed
 	}
-	err = r.namespace.Load().do(func() error {
+	ctx, cancel := context.WithCancel(ctx)
+	var routes <-chan syscall.NetlinkMessage
+	err := r.namespace.Load().do(func() (err error) {
 		routes, err = nl.Watch(ctx, unix.NETLINK_ROUTE, unix.RTNLGRP_LINK, unix.RTNLGRP_IPV4_IFADDR, unix.RTNLGRP_IPV4_RULE, unix.RTNLGRP_IPV6_RULE,
 			unix.RTNLGRP_IPV4_ROUTE, unix.RTNLGRP_IPV6_ROUTE)
 		return err
 	})
 	if err != nil {
-		return nil, nil, nil, fmt.Errorf("watch devices and routes: %w", err)
+		cancel()
+		return nil, fmt.Errorf("watch devices and routes: %w", err)
 	}
-	if tables, err = r.divert.owner.Watch(ctx); err != nil {
-		return nil, routes, nil, err
+	tables, err := r.divert.owner.Watch(ctx)
+	if err != nil {
+		cancel()
+		drain(routes)
+		return nil, err
 	}
-	return tables, routes, r.closed, nil
+	changes := make(chan string)
+	go func() {
+		defer close(changes)
+		tick := time.NewTicker(repairInterval)
+		defer tick.Stop()
+		for open := true; open; {
+			damaged := true
+			select {
+			case <-tick.C:
+			case _, open = <-tables:
+			case m, ok := <-routes:
+				open, damaged = ok, ok && mayDamage(m)
+			}
+			if open && damaged {
+				changes <- owner
+			}
+		}
+		cancel()
+		drain(routes)
+		drain(tables)
+	}()
+	return changes, nil
+}
+
+// Owners implements reconcile.Source.
+func (source) Owners() []string { return []string{owner} }
+
+// Differs implements reconcile.Source. When something cannot be read, Repair tries to make it.
+func (r source) Differs(string) (bool, error) {
+	differences, err := r.Compare()
+	return len(differences) > 0 || err != nil, nil
+}
+
+// Repair implements reconcile.Source.
+func (r source) Repair(context.Context, string) error { return r.Redirect.Repair() }
+
+// drain reads to the end.
+func drain[T any](notifications <-chan T) {
+	for range notifications {
+	}
 }
 
 // mayDamage leaves out most of what others do: other devices come and go, with their addresses and routes.

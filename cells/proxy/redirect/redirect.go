@@ -15,6 +15,7 @@ import (
 
 	"porin.dev/porin/internal/fault"
 	"porin.dev/porin/internal/netns"
+	"porin.dev/porin/internal/reconcile"
 )
 
 // ErrUnsupported is returned when the kernel lacks what redirects need.
@@ -39,9 +40,10 @@ type Config struct {
 
 // Redirect is the way into the proxy of one network namespace.
 type Redirect struct {
-	cfg  Config
-	link Link
-	log  *slog.Logger
+	cfg      Config
+	link     Link
+	log      *slog.Logger
+	follower *reconcile.Follower[string]
 
 	mu            sync.Mutex                // guards the fields below; held while the kernel is changed
 	namespace     atomic.Pointer[namespace] // nil unless open; read without the lock
@@ -58,7 +60,9 @@ type Redirect struct {
 
 // New returns a closed Redirect. It touches nothing.
 func New(cfg Config, link Link, log *slog.Logger) *Redirect {
-	return &Redirect{cfg: cfg, link: link, log: log}
+	r := &Redirect{cfg: cfg, link: link, log: log}
+	r.follower = reconcile.NewFollower[string](source{r}, log)
+	return r
 }
 
 // Open makes what packets need to get to the proxy, and the listening sockets. From then on packets that wait for the

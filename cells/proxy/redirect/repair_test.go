@@ -250,18 +250,15 @@ func TestRepairForeignDevice(t *testing.T) {
 
 // Follow restores what the kernel notifies of before the next comparison is due.
 func TestFollow(t *testing.T) {
-	w := newWorld(t)
-	must(t, w.redirect.Follow(t.Context())) // not open
-	w.open(t, w.redirect)
-	want := w.state(t)
-	ctx, cancel := context.WithCancel(t.Context())
-	done := make(chan error, 1)
-	follow := func() { done <- w.redirect.Follow(ctx) }
-	go follow()
 	for _, script := range []string{
 		"ip rule del pref 91", "ip link del porin-l7", "ip link set porin-l7 down", "nft delete table inet porin-proxy", "ip route flush table 10247",
 		"ip addr flush dev porin-l7", "ip -6 rule del pref 92",
 	} {
+		w := newWorld(t)
+		w.open(t, w.redirect)
+		want := w.state(t)
+		done := make(chan error, 1)
+		go func() { done <- w.redirect.Follow(t.Context()) }()
 		began := time.Now()
 		w.shell(t, script)
 		testutil.Eventually(t, func() error {
@@ -273,15 +270,20 @@ func TestFollow(t *testing.T) {
 		if took := time.Since(began); took > 8*time.Second {
 			t.Errorf("%s: restored after %s: no notification was heard", script, took)
 		}
+		must(t, w.redirect.Remove())
+		if err := <-done; err != nil {
+			t.Errorf("Follow ends with %v when the way is removed", err)
+		}
 	}
-	must(t, w.redirect.Remove())
-	if err := <-done; err != nil {
-		t.Errorf("Follow ends with %v when the way is removed", err)
-	}
+}
+
+func TestFollowEnds(t *testing.T) {
+	w := newWorld(t)
+	must(t, w.redirect.Follow(t.Context())) // not open
 	w.open(t, w.redirect)
-	go follow()
+	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if err := <-done; !errors.Is(err, context.Canceled) {
+	if err := w.redirect.Follow(ctx); !errors.Is(err, context.Canceled) {
 		t.Errorf("Follow ends with %v when its context ends", err)
 	}
 }
