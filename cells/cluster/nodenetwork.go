@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
-	"slices"
 	"time"
 )
 
@@ -53,11 +52,6 @@ func (n NodeNetwork) Address(f Family) netip.Addr {
 		}
 	}
 	return netip.Addr{}
-}
-
-// Owns reports whether the address is the node's, or in one of its blocks.
-func (n NodeNetwork) Owns(addr netip.Addr) bool {
-	return slices.Contains(n.Addresses, addr) || slices.ContainsFunc(n.Blocks, func(b netip.Prefix) bool { return b.Contains(addr) })
 }
 
 // The limits of a node's record. Other nodes have routes for it, so a record with more is [ErrUnreadable].

@@ -17,7 +17,7 @@ import (
 	"go.uber.org/fx"
 	"go.uber.org/fx/fxtest"
 
-	"porin.dev/porin/api/v1/openapi"
+	"porin.dev/porin/api/v1/openapi/openapitest"
 	"porin.dev/porin/cells/metrics"
 )
 
@@ -88,7 +88,7 @@ func TestLockSocketSecondAgent(t *testing.T) {
 }
 
 func TestRoutesInOpenAPI(t *testing.T) {
-	err := openapi.CheckRoutes(newRig(t, Parts{}).Routes()) // it names the routes of the cells that are not here
+	err := openapitest.CheckRoutes(newRig(t, Parts{}).Routes()) // it names the routes of the cells that are not here
 	if err == nil || strings.Contains(err.Error(), "is served, and not in") {
 		t.Error(err)
 	}

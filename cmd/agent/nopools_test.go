@@ -10,7 +10,7 @@ import (
 	"github.com/go-chi/chi/v5"
 	"go.uber.org/fx"
 
-	"porin.dev/porin/api/v1/openapi"
+	"porin.dev/porin/api/v1/openapi/openapitest"
 	"porin.dev/porin/cells/ipam"
 	"porin.dev/porin/cells/server"
 )
@@ -43,7 +43,7 @@ func TestRoutesOfEveryMode(t *testing.T) {
 		if err := app.Err(); err != nil {
 			t.Fatal(err)
 		}
-		if err := openapi.CheckRoutes(s.Routes()); err != nil {
+		if err := openapitest.CheckRoutes(s.Routes()); err != nil {
 			t.Errorf("mode %s: %v", mode, err)
 		}
 	}

@@ -9,6 +9,7 @@ import (
 	"github.com/go-chi/chi/v5"
 
 	"porin.dev/porin/api/v1/openapi"
+	"porin.dev/porin/api/v1/openapi/openapitest"
 )
 
 // doc is the part of the document that the tests look at.
@@ -76,16 +77,16 @@ func TestCheckRoutes(t *testing.T) {
 			}
 		}
 	}
-	if err := openapi.CheckRoutes(r); err != nil {
+	if err := openapitest.CheckRoutes(r); err != nil {
 		t.Errorf("all routes: %v", err)
 	}
 
 	r.Method(http.MethodPost, "/v1/surprise", nothing)
-	if err := openapi.CheckRoutes(r); err == nil || err.Error() != "POST /v1/surprise is served, and not in openapi.json" {
+	if err := openapitest.CheckRoutes(r); err == nil || err.Error() != "POST /v1/surprise is served, and not in openapi.json" {
 		t.Errorf("a route too many: %v", err)
 	}
 
-	err := openapi.CheckRoutes(chi.NewRouter())
+	err := openapitest.CheckRoutes(chi.NewRouter())
 	if err == nil || !strings.Contains(err.Error(), "PUT /v1/endpoint/{} is in openapi.json, and not served") {
 		t.Errorf("no routes: %v", err)
 	}

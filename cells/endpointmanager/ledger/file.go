@@ -14,7 +14,6 @@ import (
 	"go.etcd.io/bbolt"
 	"golang.org/x/sys/unix"
 
-	"porin.dev/porin/cells/endpoint"
 	"porin.dev/porin/internal/boltfile"
 	"porin.dev/porin/internal/boottime"
 	"porin.dev/porin/internal/fault"
@@ -281,33 +280,11 @@ func decodeRecord(key, value []byte) (rec Record, err error) {
 	if !bytes.HasSuffix(key, rec.key()) {
 		return rec, fmt.Errorf("it is of attachment %s", rec.Endpoint.Spec.Attachment)
 	}
-	if rec.Endpoint.LinkKind == endpoint.LinkNone {
-		if err := readFormerLink(value, &rec.Endpoint); err != nil {
-			return rec, err
-		}
-	}
 	switch rec.Phase {
 	case Tombstone, Intent, Committed, Deleting, Held:
 		return rec, nil
 	}
 	return rec, fmt.Errorf("phase %q: %w", rec.Phase, ErrOtherVersion)
-}
-
-// readFormerLink reads the link of a record of an agent before this one, where the plugin made it and the caller named
-// it.
-func readFormerLink(value []byte, ep *endpoint.Endpoint) error {
-	var former struct {
-		Endpoint struct {
-			Spec struct{ Host, Container endpoint.Interface }
-		}
-	}
-	if err := json.Unmarshal(value, &former); err != nil {
-		return err
-	}
-	if spec := former.Endpoint.Spec; spec.Host.Index != 0 {
-		ep.LinkKind, ep.Host, ep.Container = endpoint.LinkVeth, spec.Host, spec.Container
-	}
-	return nil
 }
 
 func (l *File) update(change func(*bbolt.Tx) error) error {
@@ -317,7 +294,7 @@ func (l *File) update(change func(*bbolt.Tx) error) error {
 	return nil
 }
 
-// key is not the text of the attachment when that is [endpoint.Unnamed].
+// key is not the text of the attachment when that is endpoint.Unnamed.
 func (r Record) key() []byte {
 	a := r.Endpoint.Spec.Attachment
 	return []byte(a.ContainerID + ":" + a.IfName)

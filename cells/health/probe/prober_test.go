@@ -236,7 +236,7 @@ func TestProbeSample(t *testing.T) {
 	broken := node(17).Addresses[0]
 	w.fail(broken, ICMP, ErrRefused)
 	run(t, w, cfg, func(p *Prober) {
-		rounds := ObservationRounds(nodes, cfg.Sample)
+		rounds := observationRounds(nodes, cfg.Sample)
 		time.Sleep(time.Duration(rounds+1) * cfg.Interval)
 		for status, n := range p.Counts() {
 			if want := map[Status]int{OK: nodes - 1, Failing: 1, Unknown: 0}[status]; n != want {

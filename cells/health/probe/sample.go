@@ -1,29 +1,10 @@
 package probe
 
 import (
-	"math"
 	"math/rand/v2"
-	"time"
 
 	"porin.dev/porin/cells/cluster"
 )
-
-// DetectionProbability is how likely at least one other node begins to probe a node within a time of its failure, in a
-// cluster of so many nodes that each probe so many others in each interval: each does with the probability sample /
-// (nodes-1) * within / interval, independently of the others.
-func DetectionProbability(nodes, sample int, interval, within time.Duration) float64 {
-	others := float64(nodes - 1)
-	if others <= 0 {
-		return 0
-	}
-	each := min(1, float64(sample)/others) * min(1, within.Seconds()/interval.Seconds())
-	return 1 - math.Pow(1-each, others)
-}
-
-// ObservationRounds is within how many rounds a node has probed each of so many others once, whatever the chance.
-func ObservationRounds(others, sample int) int {
-	return 2*((others+sample-1)/sample) - 1
-}
 
 // sampler chooses the nodes of a round: each round has a random part of them, and none comes again before all had their
 // turn.

@@ -36,7 +36,7 @@ func TestDetectionProbability(t *testing.T) {
 				}
 			}
 		}
-		want := DetectionProbability(row.nodes, row.sample, time.Minute, time.Duration(row.within*float64(time.Second)))
+		want := detectionProbability(row.nodes, row.sample, time.Minute, time.Duration(row.within*float64(time.Second)))
 		got := float64(detected) / clusters
 		if deviation := 4 * math.Sqrt(want*(1-want)/clusters); math.Abs(got-want) > deviation+0.01 {
 			t.Errorf("%+v: detected %.3f, computed %.3f", row, got, want)
@@ -67,11 +67,11 @@ func TestDetectionStated(t *testing.T) {
 		within time.Duration
 		least  float64
 	}{{201, time.Second, 0.96}, {5000, time.Second, 0.96}, {201, 3 * time.Second, 0.9999}, {5000, 3 * time.Second, 0.9999}} {
-		if got := DetectionProbability(row.nodes, cfg.Sample, cfg.Interval, row.within); got < row.least {
+		if got := detectionProbability(row.nodes, cfg.Sample, cfg.Interval, row.within); got < row.least {
 			t.Errorf("%d nodes, within %s: %.5f, and the docs say at least %v", row.nodes, row.within, got, row.least)
 		}
 	}
-	if got := ObservationRounds(4999, cfg.Sample); got != 49 {
+	if got := observationRounds(4999, cfg.Sample); got != 49 {
 		t.Errorf("a node of 5,000 has probed each of the others within %d rounds, and the docs say 49", got)
 	}
 }
@@ -101,4 +101,21 @@ func TestSampleHasEachNodeInItsTurn(t *testing.T) {
 	if chosen := s.take(all[:150], 100); len(chosen) != 100 {
 		t.Errorf("a sample of %d of 150", len(chosen))
 	}
+}
+
+// detectionProbability is how likely at least one other node begins to probe a node within a time of its failure, in a
+// cluster of so many nodes that each probe so many others in each interval: each does with the probability sample /
+// (nodes-1) * within / interval, independently of the others.
+func detectionProbability(nodes, sample int, interval, within time.Duration) float64 {
+	others := float64(nodes - 1)
+	if others <= 0 {
+		return 0
+	}
+	each := min(1, float64(sample)/others) * min(1, within.Seconds()/interval.Seconds())
+	return 1 - math.Pow(1-each, others)
+}
+
+// observationRounds is within how many rounds a node has probed each of so many others once, whatever the chance.
+func observationRounds(others, sample int) int {
+	return 2*((others+sample-1)/sample) - 1
 }

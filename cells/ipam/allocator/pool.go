@@ -44,7 +44,6 @@ type pool struct {
 	name     string
 	settings Settings
 	known    bool // its settings are
-	asked    bool // an owner has asked for addresses of it
 	// lists are used up in their order: each subnet has one, and each family has one for all other blocks.
 	lists [families][]*freeList
 }

@@ -41,7 +41,7 @@ func (p Pools) Forget(name string) {
 	p.a.mu.Lock()
 	defer p.a.mu.Unlock()
 	if one := p.a.core.pools.byName[name]; one != nil {
-		one.known, one.asked = false, false
+		one.known = false
 		p.a.core.pools.forgetIfEmpty(one)
 	}
 }
@@ -125,11 +125,11 @@ func (p Pools) Blocks(name string) (list []Block) {
 	return list
 }
 
-// Requested returns the pools that were asked for addresses, and the pools that have blocks.
-func (p Pools) Requested() []string {
+// Names returns the pools that are configured or have blocks.
+func (p Pools) Names() []string {
 	p.a.mu.Lock()
 	defer p.a.mu.Unlock()
-	return p.a.core.pools.requested()
+	return p.a.core.pools.names()
 }
 
 // Suspend stops allocation: Allocate returns the reason, until it is called with nil. An owner of an address keeps it.

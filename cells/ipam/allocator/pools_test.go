@@ -119,8 +119,8 @@ func TestRefill(t *testing.T) {
 	source := allocator.NewSource(n, refiller(func(pool string) error {
 		asked++
 		switch {
-		case pool != allocator.DefaultPool || !slices.Contains(n.Pools().Requested(), pool):
-			t.Errorf("asked for pool %q, and %q are wanted", pool, n.Pools().Requested())
+		case pool != allocator.DefaultPool:
+			t.Errorf("asked for pool %q", pool)
 		case asked == 1:
 			add(t, n, "10.0.0.0/30")
 		case asked == 6:
@@ -168,12 +168,6 @@ func TestUnknownPool(t *testing.T) {
 	wantFault(t, "green", err, allocator.ErrUnknownPool)
 	if want := `allocate for a: pool "green": no such pool: the pools are: blue, default`; err.Error() != want {
 		t.Errorf("%s, want %s", err, want)
-	}
-	for i := range 100 {
-		_, _ = n.Allocate(allocator.Request{Owner: "a", Pool: "p" + string('a'+rune(i))})
-	}
-	if got := len(n.Pools().Requested()); got > 64 {
-		t.Errorf("%d pools are wanted", got)
 	}
 	n.Pools().Configure("green", allocator.Settings{IPv4: true})
 	n.Pools().Forget("green")

@@ -8,10 +8,9 @@ import (
 	"slices"
 	"strings"
 	"time"
-)
 
-// maxUnknownPools bounds how many names of pools that are not known are remembered.
-const maxUnknownPools = 64
+	"porin.dev/porin/internal/task"
+)
 
 // poolSet has the pools, and this node's blocks of them. It is not safe for concurrent use.
 type poolSet struct {
@@ -19,7 +18,6 @@ type poolSet struct {
 	order         []*pool // the same, to go through quickly
 	index         index
 	nodeAddresses nodeAddresses
-	unknown       []string      // that callers have asked for, in that order
 	low           chan struct{} // has a token when a pool has come to have little
 }
 
@@ -42,11 +40,9 @@ func (s *poolSet) pool(name string) *pool {
 func (s *poolSet) serving(name string) (*pool, error) {
 	p := s.byName[name]
 	if p == nil || !p.known {
-		s.noteUnknown(name)
 		known := strings.Join(s.knownNames(), ", ")
 		return nil, fmt.Errorf("pool %q: %w: the pools are: %s", name, ErrUnknownPool, cmp.Or(known, "none"))
 	}
-	p.asked = true
 	return p, nil
 }
 
@@ -56,37 +52,11 @@ func (s *poolSet) knownNames() []string {
 	return slices.DeleteFunc(s.names(), func(name string) bool { return !s.byName[name].known })
 }
 
-// noteUnknown records a request for an unknown pool.
-func (s *poolSet) noteUnknown(name string) {
-	if slices.Contains(s.unknown, name) {
-		return
-	}
-	if len(s.unknown) == maxUnknownPools {
-		s.unknown = slices.Delete(s.unknown, 0, 1)
-	}
-	s.unknown = append(s.unknown, name)
-}
-
 // configure sets the settings of a pool. Its excluded addresses do not apply to its blocks yet.
 func (s *poolSet) configure(name string, settings Settings) *pool {
 	p := s.pool(name)
 	p.settings, p.known = settings, true
-	if i := slices.Index(s.unknown, name); i >= 0 {
-		p.asked = true
-		s.unknown = slices.Delete(s.unknown, i, i+1)
-	}
 	return p
-}
-
-// requested returns the pools that callers have asked for, and the pools of all blocks.
-func (s *poolSet) requested() []string {
-	names := slices.Clone(s.unknown)
-	for _, name := range s.names() {
-		if p := s.byName[name]; p.asked || len(p.blocks()) > 0 {
-			names = append(names, name)
-		}
-	}
-	return names
 }
 
 // forgetIfEmpty forgets a pool that nothing is left of.
@@ -161,9 +131,6 @@ func (s *poolSet) tellIfLow(p *pool) {
 		if !p.settings.has(f) || p.available(f) != p.settings.LowWatermark-1 {
 			continue
 		}
-		select {
-		case s.low <- struct{}{}:
-		default: // it was told, and has not been read yet
-		}
+		task.Wake(s.low)
 	}
 }

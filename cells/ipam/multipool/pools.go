@@ -121,7 +121,7 @@ func (k *knownPools) configure(a addresses) {
 	for _, p := range k.byName {
 		a.configure(p)
 	}
-	for _, name := range a.Requested() {
+	for _, name := range a.Names() {
 		if _, ok := k.byName[name]; !ok {
 			a.Forget(name)
 		}
