@@ -2,6 +2,6 @@
 //
 //	server, endpointmanager, datapath, ipam  --  [Collect] their collectors  ->  [Exporter]  ->  GET /metrics
 //
-// The registry is the cell's own, so two agents in one process do not meet, and nothing that an imported package
-// registers by itself is exported. Without --metrics-address nothing listens.
+// Most collectors are [Values]. The registry is the cell's own, so two agents in one process do not meet, and nothing
+// that an imported package registers by itself is exported. Without --metrics-address nothing listens.
 package metrics

@@ -199,7 +199,7 @@ func (o *Owner) Compare() (differences []string, err error) {
 	if o.want == nil && errors.Is(err, o.table.Unsupported) {
 		return nil, nil
 	}
-	if len(differences) > 0 && o.follower.IsContested(o.table.Name) {
+	if len(differences) > 0 && o.err == nil && o.follower.IsContested(o.table.Name) { // else the agent could not write it
 		differences = append(differences, reconcile.Contested)
 	}
 	return differences, err

@@ -3,9 +3,9 @@
 //	pod -> host end -> from_pod -> routing -> postrouting: others' translation (kube-proxy, 100)
 //	                                      `-> postrouting: this table (110) -> to_uplink -> wire
 //
-// [Masquerader] is the interface; [Table] implements it by the table inet porin-masquerade of nftables, which has a
-// fixed number of rules. The content of [Desired] is in sets; only elements that differ are written. Connection
-// tracking translates replies back, and the ICMP errors about a connection with them.
+// [Table] is the table inet porin-masquerade of nftables, which has a fixed number of rules. The content of [Desired]
+// is in sets; only elements that differ are written. Connection tracking translates replies back, and the ICMP errors
+// about a connection with them.
 //
 //   - Only the first packet of a connection meets the table. A change is for connections that are opened afterwards,
 //     and replies of a connection that a client has opened to a pod are never masqueraded.
