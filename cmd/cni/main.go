@@ -1,7 +1,7 @@
 // porin-cni is the CNI plugin of Porin. It carries a call of a container runtime to porin-agent and prints the answer.
 //
 //	runtime -> environment, stdin -> [run] -- POST /v1/cni, the namespace as a descriptor --> agent -> result -> stdout
-//	                                   `-- no agent: ADD waits up to 10 s; DEL cuts, records, removes; STATUS: the heartbeat
+//	                                   `-- no agent: ADD waits until its deadline; DEL cuts, records, removes; STATUS: the heartbeat
 //
 // porin-cni install is the init step of a DaemonSet: it copies the plugin to the node.
 //

@@ -83,28 +83,24 @@ func (c *call) do() ([]byte, error) {
 	return out, c.explain(err)
 }
 
-// waitForAgent is how long an ADD waits for an absent agent, which may be restarted or upgraded.
-const (
-	waitForAgent = 10 * time.Second
-	dialRetry    = 10 * time.Millisecond
-)
-
-// askUntilAgentIsThere is for ADD: it repeats the call while no agent listens, and if the agent ends in the middle of
-// the call. ADD is idempotent.
+// askUntilAgentIsThere is for ADD: until the deadline it repeats the call while no agent listens, because one is restarted or
+// upgraded, and if the agent ends in the middle of the call. ADD is idempotent.
 func (c *call) askUntilAgentIsThere() ([]byte, error) {
-	giveUp := c.began.wall.Add(waitForAgent)
 	for {
 		out, err := c.ask(c.deadline)
 		now := time.Now()
-		isCut := errors.Is(err, errCut)
-		if isCut {
-			giveUp = now.Add(waitForAgent)
-		}
-		if !isCut && !errors.Is(err, errNoAgent) || now.After(giveUp) || now.Add(dialRetry).After(c.deadline) {
+		pause := pauseAfter(now.Sub(c.began.wall))
+		if !errors.Is(err, errCut) && !errors.Is(err, errNoAgent) || now.Add(pause).After(c.deadline) {
 			return out, c.explain(err)
 		}
-		time.Sleep(dialRetry)
+		time.Sleep(pause)
 	}
+}
+
+// pauseAfter is the pause before the next try: an eighth of the time waited, from 10 to 250 ms. The ADDs of many pods may
+// wait at once, and the agent that they wait for needs the processors to start.
+func pauseAfter(waited time.Duration) time.Duration {
+	return min(max(waited/8, 10*time.Millisecond), 250*time.Millisecond)
 }
 
 // explain says what a call that the agent did not carry out means to a runtime.

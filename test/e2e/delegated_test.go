@@ -160,7 +160,7 @@ func TestIPAMPluginADDFails(t *testing.T) {
 
 	// The agent is away: nothing is even asked for.
 	r.agent.Kill(t)
-	_, err = r.cni.Add(testutil.NewContainer(t))
+	_, err = r.node.NewCNI(r, testutil.CNIConfig{Bin: r.bin, Plugin: map[string]any{"ipam": r.ipam, "timeout": "1s"}}).Add(testutil.NewContainer(t))
 	failedAs(t, err, codeTryAgainLater)
 	r.holds("after an ADD without an agent", of(keep)...)
 	r.agent.Start(t)

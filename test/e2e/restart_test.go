@@ -76,7 +76,7 @@ func TestWithoutAnAgent(t *testing.T) {
 	r.agent.Kill(t)
 
 	c := testutil.NewContainer(t)
-	_, err := r.cni.Add(c)
+	_, err := r.node.NewCNI(t, testutil.CNIConfig{Bin: testutil.Build(t), Plugin: map[string]any{"timeout": "1s"}}).Add(c)
 	failedAs(t, err, codeTryAgainLater)
 	failedWith(t, err, r.node.Socket)
 	if err := r.cni.Status(); err != nil {
