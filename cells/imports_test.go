@@ -48,7 +48,7 @@ var mayImport = map[string][]string{
 	"cells/endpointmanager/ledger":    {"cells/endpoint", "internal"},
 	"cells/ipam":                      {"api/v1", "cells/capacity", "cells/doctor", "cells/endpoint", "cells/endpointmanager", "cells/ipam/delegate", "cells/link", "cells/metrics", "cells/server", "cells/supervisor", "internal"},
 	"cells/ipam/delegate":             {"cells/endpoint", "internal"},
-	"cells/bandwidth":                 {"api/v1", "cells/doctor", "cells/endpoint", "cells/endpointmanager", "cells/link", "internal"},
+	"cells/bandwidth":                 {"api/v1", "cells/doctor", "cells/endpoint", "cells/endpointmanager", "cells/link", "cells/supervisor", "internal"},
 	"cells/link":                      {"api/v1", "cells/endpoint", "internal"},
 	"cells/hostport":                  {"api/v1", "cells/doctor", "cells/endpoint", "cells/metrics", "cells/supervisor", "internal"},
 	"cells/cni":                       {"api/v1", "cells/doctor", "cells/endpoint", "cells/endpointmanager", "cells/ipam/delegate", "cells/link", "cells/server", "cells/supervisor", "internal"},

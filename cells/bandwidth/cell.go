@@ -8,15 +8,23 @@ import (
 	"porin.dev/porin/cells/doctor"
 	"porin.dev/porin/cells/endpointmanager"
 	"porin.dev/porin/cells/link"
+	"porin.dev/porin/cells/supervisor"
 	"porin.dev/porin/internal/cell"
+	"porin.dev/porin/internal/task"
 )
 
 // Module is the bandwidth cell. It provides the [Step], for the ordered steps.
 func Module() fx.Option {
 	return cell.Module("bandwidth",
-		fx.Provide(newStarted),
-		doctor.Check(func(s *Step, l endpointmanager.Lookup, m endpointmanager.Manager) *Checker {
-			return NewChecker(s, l, m)
+		fx.Provide(
+			newStarted,
+			func(s *Step, l endpointmanager.Lookup, m endpointmanager.Manager) *Checker {
+				return NewChecker(s, l, m)
+			},
+		),
+		doctor.Check(func(c *Checker) *Checker { return c }),
+		supervisor.Tasks(func(c *Checker, log *slog.Logger) *task.Task {
+			return task.Forever(log, "bandwidth-follow-endpoints", c.Follow)
 		}),
 	)
 }

@@ -2,12 +2,12 @@ package bandwidth
 
 import (
 	"context"
-	"errors"
 	"fmt"
 
 	"porin.dev/porin/cells/doctor"
 	"porin.dev/porin/cells/endpoint"
 	"porin.dev/porin/cells/endpointmanager"
+	"porin.dev/porin/internal/reconcile"
 )
 
 // The kinds of disagreement, by the names that programs know them by.
@@ -23,17 +23,20 @@ type Keeper interface {
 	Creating() []endpoint.Attachment
 }
 
-// Checker compares the limits of endpoints with what the kernel has: the doctor.Checker of this cell. It judges
-// endpoints that were ready before it read the kernel and are the same afterwards.
+// Checker compares the limits of endpoints with what the kernel has: the doctor.Checker of this cell. Follow repairs
+// what the kernel tells of at once.
 type Checker struct {
 	step      *Step
 	endpoints endpointmanager.Lookup
 	keeper    Keeper
+	follower  *reconcile.Follower[endpoint.Attachment]
 }
 
 // NewChecker returns the checker of a step.
 func NewChecker(step *Step, endpoints endpointmanager.Lookup, keeper Keeper) *Checker {
-	return &Checker{step, endpoints, keeper}
+	c := &Checker{step: step, endpoints: endpoints, keeper: keeper}
+	c.follower = reconcile.NewFollower(changes{c}, step.log)
+	return c
 }
 
 // Owner implements doctor.Checker.
@@ -50,75 +53,50 @@ func (*Checker) Kinds() []doctor.Kind {
 
 // Examine implements doctor.Checker.
 func (c *Checker) Examine(_ context.Context, only string) (findings []doctor.Finding, err error) {
-	k, err := c.step.kernel()
+	l, err := c.step.limits()
 	if err != nil {
 		return nil, err
 	}
-	for _, ep := range c.endpoints.List() {
-		if ep.State != endpoint.Ready || !ep.Spec.IsLimited() || only != "" && only != ep.Spec.Attachment.String() {
-			continue
+	found, err := reconcile.Examine(func() []endpoint.Endpoint { return c.limited(only) }, l)
+	for _, f := range found {
+		attachment := f.Owner.Spec.Attachment
+		finding := doctor.Finding{
+			Kind: f.Kind, Endpoint: attachment.String(), Detail: f.String(),
+			Subject: fmt.Sprintf("endpoint %d on link %d: %s", f.Owner.ID, f.Owner.Host.Index, f.Subject),
+			Repair:  func(ctx context.Context) error { return c.keeper.Repair(ctx, attachment) },
 		}
-		differences, err := k.compare(ep)
-		if err != nil {
-			return nil, fmt.Errorf("examine the limits of endpoint %s: %w", ep.Spec.Attachment, err)
+		if c.follower.IsContested(attachment) {
+			finding.Detail += "; " + reconcile.Contested
 		}
-		if now, err := c.endpoints.Get(endpoint.ByID(ep.ID)); err != nil || now != ep {
-			continue
-		}
-		for _, d := range differences {
-			findings = append(findings, doctor.Finding{
-				Kind: d.kind, Endpoint: ep.Spec.Attachment.String(), Detail: d.String(),
-				Subject: fmt.Sprintf("endpoint %d on link %d: %s", ep.ID, ep.Host.Index, d.subject),
-				Repair:  func(ctx context.Context) error { return c.keeper.Repair(ctx, ep.Spec.Attachment) },
-			})
-		}
+		findings = append(findings, finding)
 	}
-	if only != "" {
-		return findings, nil
+	if only != "" || err != nil {
+		return findings, err
 	}
-	orphans, err := c.orphans(k)
-	return append(findings, orphans...), err
-}
-
-// orphans are the devices that no endpoint had before the list of them, and none has after it.
-func (c *Checker) orphans(k kernel) (findings []doctor.Finding, err error) {
-	before := c.wanted()
-	devices, err := k.devices()
-	after := c.wanted()
-	for _, device := range devices {
-		attrs := device.Attrs()
-		if before[attrs.Name] || after[attrs.Name] {
-			continue
-		}
+	orphans, err := l.Orphans(reconcile.Around(c.owners))
+	for _, orphan := range orphans {
 		findings = append(findings, doctor.Finding{
-			Kind: limitOrphan, Subject: subjectOf(attrs), Detail: subjectOf(attrs) + " belongs to no endpoint",
-			Repair: func(ctx context.Context) error { return c.removeOrphan(ctx, attrs.Name, attrs.Index) },
+			Kind: orphan.Kind, Subject: orphan.Subject, Detail: orphan.String(),
+			Repair: func(context.Context) error { return orphan.Remove(c.owners) },
 		})
 	}
 	return findings, err
 }
 
-// wanted are the names of the devices that endpoints have, or may have soon.
-func (c *Checker) wanted() map[string]bool {
-	creating := c.keeper.Creating() // before the list: an endpoint that has come meanwhile is in both
-	names := devicesOf(c.endpoints.List())
-	for _, a := range creating {
-		names[nameOf(a)] = true
+// limited are the endpoints with limits that are ready, or the one of them that only names.
+func (c *Checker) limited(only string) (list []endpoint.Endpoint) {
+	for _, ep := range c.endpoints.List() {
+		if ep.State == endpoint.Ready && ep.Spec.IsLimited() && (only == "" || only == ep.Spec.Attachment.String()) {
+			list = append(list, ep)
+		}
 	}
-	return names
+	return list
 }
 
-func (c *Checker) removeOrphan(ctx context.Context, name string, index int) error {
-	k, err := c.step.kernel()
-	if err != nil {
-		return err
+// owners are the endpoints that have a device, or may have one soon.
+func (c *Checker) owners() (owners []endpoint.Endpoint) {
+	for _, a := range c.keeper.Creating() { // before the list: an endpoint that has come meanwhile is in both
+		owners = append(owners, endpoint.Endpoint{Spec: endpoint.Spec{Attachment: a, Bandwidth: endpoint.Bandwidth{EgressRate: 1}}})
 	}
-	device, err := k.find(name)
-	if errors.Is(err, ErrForeign) || err == nil && (device == nil || device.Attrs().Index != index || c.wanted()[name]) {
-		return nil
-	}
-	if err != nil {
-		return err
-	}
-	return c.step.remover.Remove(ctx, index)
+	return append(owners, c.endpoints.List()...)
 }

@@ -112,15 +112,9 @@ func (c *Checker) owners() []Entry {
 	return append(entries, entriesOf(c.endpoints.List())...)
 }
 
-// orphanFindings finds objects without an endpoint. Objects that are read between two lists of the endpoints may belong
-// to endpoints of either.
+// orphanFindings finds objects without an endpoint.
 func (c *Checker) orphanFindings() (findings []doctor.Finding, err error) {
-	latest := c.owners()
-	owners := func() []Entry {
-		before := latest
-		latest = c.owners()
-		return slices.Concat(before, latest)
-	}
+	owners := reconcile.Around(c.owners)
 	findings, err = c.orphanLinks(owners)
 	for _, part := range c.parts {
 		orphans, partErr := part.Orphans(owners)

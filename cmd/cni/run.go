@@ -83,8 +83,8 @@ func (c *call) do() ([]byte, error) {
 	return out, c.explain(err)
 }
 
-// askUntilAgentIsThere is for ADD: until the deadline it repeats the call while no agent listens, because one is restarted or
-// upgraded, and if the agent ends in the middle of the call. ADD is idempotent.
+// askUntilAgentIsThere is for ADD: until the deadline it repeats the call while no agent listens, because one is
+// restarted or upgraded, and if the agent ends in the middle of the call. ADD is idempotent.
 func (c *call) askUntilAgentIsThere() ([]byte, error) {
 	for {
 		out, err := c.ask(c.deadline)
@@ -97,8 +97,8 @@ func (c *call) askUntilAgentIsThere() ([]byte, error) {
 	}
 }
 
-// pauseAfter is the pause before the next try: an eighth of the time waited, from 10 to 250 ms. The ADDs of many pods may
-// wait at once, and the agent that they wait for needs the processors to start.
+// pauseAfter is the pause before the next try: an eighth of the time waited, from 10 to 250 ms. The ADDs of many pods
+// may wait at once, and the agent that they wait for needs the processors to start.
 func pauseAfter(waited time.Duration) time.Duration {
 	return min(max(waited/8, 10*time.Millisecond), 250*time.Millisecond)
 }

@@ -51,6 +51,7 @@ type Follower[O comparable] struct {
 type followed struct {
 	running bool      // a goroutine of serve is at it
 	changed bool      // since the last comparison began
+	paused  bool      // it differs, and its next repair waits
 	paidAt  time.Time // when all repairs so far are paused for: each takes repairPause, and burst of them are given in advance
 }
 
@@ -70,7 +71,7 @@ func (f *Follower[O]) IsContested(owner O) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	o := f.owners[owner]
-	return o != nil && o.running && o.wait(time.Now()) > 0
+	return o != nil && o.paused
 }
 
 // Run follows until ctx ends.
@@ -143,6 +144,7 @@ func (f *Follower[O]) serve(ctx context.Context, owner O, o *followed) {
 			wait = settle
 		}
 		o.running = wait > 0
+		o.paused = o.paused && o.running
 		f.mu.Unlock()
 		if wait == 0 {
 			return
@@ -150,7 +152,7 @@ func (f *Follower[O]) serve(ctx context.Context, owner O, o *followed) {
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	o.running = false // ctx has ended
+	o.running, o.paused = false, false // ctx has ended
 }
 
 // compare repairs the owner if it has to be and may be. It returns the time to the next comparison; 0 is with the next
@@ -182,7 +184,8 @@ func (f *Follower[O]) pay(o *followed) time.Duration {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	now := time.Now()
-	if wait := o.wait(now); wait > 0 {
+	wait := o.wait(now)
+	if o.paused = wait > 0; o.paused {
 		return wait
 	}
 	if o.paidAt.Before(now) {

@@ -218,6 +218,25 @@ func TestFollowerContested(t *testing.T) {
 
 const burst = 5 // repairs at once
 
+// TestFollowerLastAtOnce: the fifth repair waits for nothing while it runs.
+func TestFollowerLastAtOnce(t *testing.T) {
+	s := newSource()
+	s.repair = func(context.Context, string) error {
+		time.Sleep(time.Second)
+		return nil
+	}
+	following(t, s, func(t *testing.T, f *reconcile.Follower[string]) {
+		for i := range burst {
+			s.take("one")
+			time.Sleep(500 * time.Millisecond)
+			if f.IsContested("one") {
+				t.Fatalf("repair %d is under way, and waits", i+1)
+			}
+			time.Sleep(time.Second)
+		}
+	})
+}
+
 func TestFollowerRepairFails(t *testing.T) {
 	s := newSource()
 	tries := 0

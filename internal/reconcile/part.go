@@ -2,6 +2,7 @@ package reconcile
 
 import (
 	"errors"
+	"slices"
 
 	"github.com/vishvananda/netlink"
 )
@@ -96,6 +97,17 @@ func Prune[O any](owners func() []O, parts ...Part[O]) (removed []string, err er
 		}
 	}
 	return removed, err
+}
+
+// Around returns the owners of now and of its previous call, at first of the time of Around: things that were read
+// between two calls may belong to owners of either.
+func Around[O any](owners func() []O) func() []O {
+	latest := owners()
+	return func() []O {
+		before := latest
+		latest = owners()
+		return slices.Concat(before, latest)
+	}
 }
 
 // Examine compares the owners that list returns before the comparison, and the same after it. It leaves out an owner
