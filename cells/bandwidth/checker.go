@@ -24,7 +24,7 @@ type Keeper interface {
 }
 
 // Checker compares the limits of endpoints with what the kernel has: the doctor.Checker of this cell. Follow repairs
-// what the kernel tells of at once.
+// them as soon as the kernel notifies of a change.
 type Checker struct {
 	step      *Step
 	endpoints endpointmanager.Lookup
@@ -96,7 +96,8 @@ func (c *Checker) limited(only string) (list []endpoint.Endpoint) {
 // owners are the endpoints that have a device, or may have one soon.
 func (c *Checker) owners() (owners []endpoint.Endpoint) {
 	for _, a := range c.keeper.Creating() { // before the list: an endpoint that has come meanwhile is in both
-		owners = append(owners, endpoint.Endpoint{Spec: endpoint.Spec{Attachment: a, Bandwidth: endpoint.Bandwidth{EgressRate: 1}}})
+		device := endpoint.Bandwidth{EgressRate: 1}
+		owners = append(owners, endpoint.Endpoint{Spec: endpoint.Spec{Attachment: a, Bandwidth: device}})
 	}
 	return append(owners, c.endpoints.List()...)
 }

@@ -51,18 +51,29 @@ func (c *checkedNode) examine(t *testing.T) []doctor.Finding {
 	return findings
 }
 
+// limitedLink is where another program does its damage.
+type limitedLink struct {
+	*netlink.Handle
+	host, device int
+}
+
 // damages are what another program may do. Each is one finding of the kind.
 var damages = []struct {
 	name, kind string
-	do         func(h *netlink.Handle, host, device int) error
+	do         func(l limitedLink) error
 }{
-	{"no bucket on the host end", "bandwidth-limit-missing", func(h *netlink.Handle, host, _ int) error { return h.QdiscDel(tbf(host)) }},
-	{"another bucket on the host end", "bandwidth-limit-differs", func(h *netlink.Handle, host, _ int) error { return h.QdiscReplace(tbf(host)) }},
-	{"no device", "bandwidth-limit-missing", func(h *netlink.Handle, _, device int) error { return h.LinkDel(nl.LinkAt(device)) }},
-	{"the device is down", "bandwidth-limit-differs", func(h *netlink.Handle, _, device int) error { return h.LinkSetDown(nl.LinkAt(device)) }},
-	{"no bucket on the device", "bandwidth-limit-missing", func(h *netlink.Handle, _, device int) error { return h.QdiscDel(tbf(device)) }},
-	{"no redirect", "bandwidth-limit-missing", func(h *netlink.Handle, host, _ int) error { return h.QdiscDel(testutil.Clsact(host)) }},
+	{"no bucket on the host end", limitMissing, func(l limitedLink) error { return l.QdiscDel(tbf(l.host)) }},
+	{"another bucket there", limitDiffers, func(l limitedLink) error { return l.QdiscReplace(tbf(l.host)) }},
+	{"no device", limitMissing, func(l limitedLink) error { return l.LinkDel(nl.LinkAt(l.device)) }},
+	{"the device is down", limitDiffers, func(l limitedLink) error { return l.LinkSetDown(nl.LinkAt(l.device)) }},
+	{"no bucket on the device", limitMissing, func(l limitedLink) error { return l.QdiscDel(tbf(l.device)) }},
+	{"no redirect", limitMissing, func(l limitedLink) error { return l.QdiscDel(testutil.Clsact(l.host)) }},
 }
+
+const (
+	limitMissing = "bandwidth-limit-missing"
+	limitDiffers = "bandwidth-limit-differs"
+)
 
 // tbf is a slow token bucket.
 func tbf(link int) *netlink.Tbf {
@@ -73,12 +84,12 @@ func tbf(link int) *netlink.Tbf {
 }
 
 // damage does it to an endpoint of its own.
-func (c *checkedNode) damage(t *testing.T, do func(h *netlink.Handle, host, device int) error) {
+func (c *checkedNode) damage(t *testing.T, do func(l limitedLink) error) {
 	t.Helper()
 	ep, h := c.add(t), c.Netlink(t)
 	l, err := h.LinkByName(device(ep))
 	must(t, err)
-	must(t, do(h, ep.Host.Index, l.Attrs().Index))
+	must(t, do(limitedLink{h, ep.Host.Index, l.Attrs().Index}))
 }
 
 func TestExamine(t *testing.T) {

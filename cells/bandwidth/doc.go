@@ -10,6 +10,6 @@
 // bears the mark of its sender.
 //
 // Objects on the host end go with it. The ifb has a name that follows from the host end's, which is the mark of objects
-// that are Porin's here. [Checker] is the doctor's, and repairs at once what the kernel tells of. An endpoint without
-// limits has nothing, and costs no call.
+// that are Porin's here. [Checker] is the doctor's, and repairs limits as soon as the kernel notifies of a change. An
+// endpoint without limits has nothing, and costs no call.
 package bandwidth

@@ -3,15 +3,12 @@ package bandwidth
 import (
 	"context"
 	"encoding/binary"
-	"errors"
 	"fmt"
-	"strings"
 	"syscall"
 
 	netlinknl "github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"
 
-	v1 "porin.dev/porin/api/v1"
 	"porin.dev/porin/cells/endpoint"
 	"porin.dev/porin/cells/endpointmanager"
 	"porin.dev/porin/internal/netns"
@@ -38,11 +35,15 @@ func (c changes) Watch(ctx context.Context) (<-chan endpoint.Attachment, error) 
 	go func() {
 		defer close(changed)
 		for m := range notifications {
-			name := l.linkOf(m)
-			if name == "" {
+			name, link := subjectOf(m)
+			if name == "" && link == 0 {
 				continue
 			}
-			for _, ep := range c.limited("") {
+			limited := c.limited("")
+			if name == "" && len(limited) > 0 {
+				name = l.nameAt(link)
+			}
+			for _, ep := range limited {
 				if name == ep.Host.Name || name == nameOf(ep.Spec.Attachment) {
 					changed <- ep.Spec.Attachment
 				}
@@ -69,35 +70,33 @@ func (s *Step) watch(ctx context.Context) (notifications <-chan syscall.NetlinkM
 	return notifications, nil
 }
 
-// linkOf returns the name of the device or host end that has changed, as far as limits go, and "" for anything else.
-func (k kernel) linkOf(m syscall.NetlinkMessage) (name string) {
+// subjectOf returns the name of the device that a notification is about, or the index of the link with the qdisc or
+// filter; neither, for all other links.
+func subjectOf(m syscall.NetlinkMessage) (name string, link int) {
+	if len(m.Data) < unix.SizeofIfInfomsg { // struct tcmsg has the index at the same offset
+		return "", 0
+	}
 	switch m.Header.Type {
 	case unix.RTM_NEWLINK, unix.RTM_DELLINK:
-		if len(m.Data) < unix.SizeofIfInfomsg {
-			return ""
-		}
 		attributes, _ := netlinknl.ParseRouteAttr(m.Data[unix.SizeofIfInfomsg:])
 		for _, a := range attributes {
-			if a.Attr.Type == unix.IFLA_IFNAME {
-				name = unix.ByteSliceToString(a.Value)
+			if text := unix.ByteSliceToString(a.Value); a.Attr.Type == unix.IFLA_IFNAME && deviceName.MatchString(text) {
+				return text, 0
 			}
 		}
-		if deviceName.MatchString(name) {
-			return name
-		}
 	case unix.RTM_NEWQDISC, unix.RTM_DELQDISC, unix.RTM_NEWTFILTER, unix.RTM_DELTFILTER:
-		if len(m.Data) < unix.SizeofIfInfomsg { // struct tcmsg has the index at the same offset
-			return ""
-		}
-		l, err := k.LinkByIndex(int(int32(binary.NativeEndian.Uint32(m.Data[4:]))))
-		if err != nil {
-			return "" // it is gone
-		}
-		if name = l.Attrs().Name; strings.HasPrefix(name, v1.HostInterfacePrefix) || deviceName.MatchString(name) {
-			return name
-		}
+		return "", int(int32(binary.NativeEndian.Uint32(m.Data[4:])))
 	}
-	return ""
+	return "", 0
+}
+
+// nameAt returns "" for a link that is gone.
+func (k kernel) nameAt(link int) string {
+	l, err := k.LinkByIndex(link)
+	if err != nil {
+		return ""
+	}
+	return l.Attrs().Name
 }
 
 // Owners implements [reconcile.Source].
@@ -124,9 +123,5 @@ func (c changes) Differs(a endpoint.Attachment) (bool, error) {
 
 // Repair implements [reconcile.Source].
 func (c changes) Repair(ctx context.Context, a endpoint.Attachment) error {
-	err := c.keeper.Repair(ctx, a)
-	if errors.Is(err, endpointmanager.ErrNotReady) || errors.Is(err, endpointmanager.ErrNotFound) {
-		return nil // a DEL was first
-	}
-	return err
+	return endpointmanager.IgnoreNotReady(c.keeper.Repair(ctx, a))
 }

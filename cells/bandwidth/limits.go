@@ -47,11 +47,6 @@ func egressOf(ep endpoint.Endpoint) bucket {
 	return bucketOf(ep.Spec.Bandwidth.EgressRate, ep.Spec.Bandwidth.EgressBurst, ep.MTU)
 }
 
-// Delete implements [reconcile.Part]. Things on the host end go with it.
-func (l limits) Delete(ep endpoint.Endpoint) error {
-	return l.remove(context.Background(), nameOf(ep.Spec.Attachment))
-}
-
 func (l limits) remove(ctx context.Context, name string) error {
 	device, err := l.find(name)
 	if errors.Is(err, ErrForeign) || err == nil && device == nil {
@@ -63,10 +58,10 @@ func (l limits) remove(ctx context.Context, name string) error {
 	return l.remover.Remove(ctx, device.Attrs().Index)
 }
 
-// Compare implements [reconcile.Part]. Without the host end nothing can be there: that its link is lost is a difference
-// of the datapath.
+// Compare implements [reconcile.Part]. It returns nothing for an endpoint whose host end is gone: the datapath reports
+// that.
 func (l limits) Compare(ep endpoint.Endpoint) (differences []reconcile.Difference, err error) {
-	if _, err := l.LinkByIndex(ep.Host.Index); ep.Spec.IsLimited() && err != nil {
+	if _, err := l.LinkByIndex(ep.Host.Index); err != nil {
 		if _, notFound := errors.AsType[netlink.LinkNotFoundError](err); notFound {
 			return nil, nil
 		}
@@ -92,7 +87,8 @@ func (l limits) compareBucket(link int, subject string, want bucket) ([]reconcil
 	case !ok:
 		return []reconcile.Difference{{Kind: limitMissing, Subject: subject, Detail: reconcile.Missing}}, nil
 	case found != want:
-		return []reconcile.Difference{{Kind: limitDiffers, Subject: subject, Detail: fmt.Sprintf("%+v instead of %+v", found, want)}}, nil
+		detail := fmt.Sprintf("%+v instead of %+v", found, want)
+		return []reconcile.Difference{{Kind: limitDiffers, Subject: subject, Detail: detail}}, nil
 	}
 	return nil, nil
 }
@@ -139,7 +135,8 @@ func (l limits) Orphans(owners func() []endpoint.Endpoint) (orphans []reconcile.
 		}
 		orphans = append(orphans, reconcile.Orphan[endpoint.Endpoint]{
 			Difference: reconcile.Difference{
-				Kind: limitOrphan, Subject: fmt.Sprintf("device %s, index %d", attrs.Name, attrs.Index), Detail: "it belongs to no endpoint",
+				Kind: limitOrphan, Detail: "it belongs to no endpoint",
+				Subject: fmt.Sprintf("device %s, index %d", attrs.Name, attrs.Index),
 			},
 			Remove: func(owners func() []endpoint.Endpoint) error { return l.removeOrphan(attrs, owners) },
 		})
@@ -150,11 +147,13 @@ func (l limits) Orphans(owners func() []endpoint.Endpoint) (orphans []reconcile.
 // removeOrphan leaves a later device of the same name alone.
 func (l limits) removeOrphan(attrs *netlink.LinkAttrs, owners func() []endpoint.Endpoint) error {
 	device, err := l.find(attrs.Name)
-	if errors.Is(err, ErrForeign) || err == nil && (device == nil || device.Attrs().Index != attrs.Index || devicesOf(owners())[attrs.Name]) {
+	switch {
+	case errors.Is(err, ErrForeign), err == nil && device == nil:
 		return nil
-	}
-	if err != nil {
+	case err != nil:
 		return err
+	case device.Attrs().Index != attrs.Index, devicesOf(owners())[attrs.Name]:
+		return nil
 	}
 	return l.remover.Remove(context.Background(), attrs.Index)
 }

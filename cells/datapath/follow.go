@@ -3,7 +3,6 @@ package datapath
 import (
 	"context"
 	"encoding/binary"
-	"errors"
 	"net/netip"
 	"slices"
 	"syscall"
@@ -131,9 +130,5 @@ func (c changes) Differs(a endpoint.Attachment) (bool, error) {
 
 // Repair implements [reconcile.Source].
 func (c changes) Repair(ctx context.Context, a endpoint.Attachment) error {
-	err := c.keeper.Repair(ctx, a)
-	if errors.Is(err, endpointmanager.ErrNotReady) || errors.Is(err, endpointmanager.ErrNotFound) {
-		return nil // a DEL was first
-	}
-	return err
+	return endpointmanager.IgnoreNotReady(c.keeper.Repair(ctx, a))
 }

@@ -19,7 +19,11 @@ import (
 )
 
 // Part is a part of the kernel in which every endpoint has something: its map entries, or what is on its link.
-type Part = reconcile.Part[Entry]
+type Part interface {
+	reconcile.Part[Entry]
+	// Delete removes what Update made, as far as it is there. Update and Delete are not called concurrently for one entry.
+	Delete(e Entry) error
+}
 
 // Difference is one thing of an endpoint in the kernel that is not as it should be.
 type Difference = reconcile.Difference

@@ -1,6 +1,10 @@
 package endpointmanager
 
-import "porin.dev/porin/internal/fault"
+import (
+	"errors"
+
+	"porin.dev/porin/internal/fault"
+)
 
 // The faults that callers tell apart.
 var (
@@ -24,3 +28,11 @@ var (
 	ErrAddressNotTaken = fault.New(fault.Conflict, "the address could not be taken again")
 	ErrInUse           = fault.WithHint(fault.New(fault.Conflict, "in use by another endpoint"), "delete that one, or wait until it is deleted")
 )
+
+// IgnoreNotReady returns nil for the errors of a call that a DEL overtook: [ErrNotReady] and [ErrNotFound].
+func IgnoreNotReady(err error) error {
+	if errors.Is(err, ErrNotReady) || errors.Is(err, ErrNotFound) {
+		return nil
+	}
+	return err
+}

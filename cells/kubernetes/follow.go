@@ -78,9 +78,7 @@ func (f *follower) update(ctx context.Context, key watch.Key) error {
 			_, denied := f.manager.Update(ctx, ep.Spec.Attachment, endpoint.Metadata{Unknown: true})
 			err = errors.Join(err, denied)
 		}
-		if !errors.Is(err, endpointmanager.ErrNotReady) && !errors.Is(err, endpointmanager.ErrNotFound) {
-			errs = append(errs, err)
-		}
+		errs = append(errs, endpointmanager.IgnoreNotReady(err))
 	}
 	return errors.Join(errs...)
 }

@@ -9,13 +9,10 @@ import (
 
 // Part is what owners have of one kind.
 //
-// All methods may be called concurrently, Update and Delete not for the same owner.
+// All methods may be called concurrently, Update not twice for the same owner.
 type Part[O any] interface {
-	// Update makes what the owner should have, whatever there is. It reads nothing. When it fails, its writes are left to
-	// Delete.
+	// Update makes what the owner should have, whatever there is. When it fails, its writes stay.
 	Update(owner O) error
-	// Delete removes what Update made, as far as it is there.
-	Delete(owner O) error
 	// Compare returns what is missing, or not as Update would make it. It reads each thing by its name, because a list
 	// that changes while it is read may lack something. Where only a list tells and it was interrupted, the error wraps
 	// netlink.ErrDumpInterrupted.
@@ -51,7 +48,7 @@ type Found[O any] struct {
 }
 
 // Compare is [Part].Compare of several parts.
-func Compare[O any](owner O, parts ...Part[O]) (differences []Difference, err error) {
+func Compare[O any, P Part[O]](owner O, parts ...P) (differences []Difference, err error) {
 	for _, part := range parts {
 		one, err := part.Compare(owner)
 		if err != nil {
@@ -63,7 +60,7 @@ func Compare[O any](owner O, parts ...Part[O]) (differences []Difference, err er
 }
 
 // Restore makes what the owner has of the parts as it should be, and says what was not.
-func Restore[O any](owner O, parts ...Part[O]) (replaced []string, err error) {
+func Restore[O any, P Part[O]](owner O, parts ...P) (replaced []string, err error) {
 	for _, part := range parts {
 		differences, err := part.Compare(owner)
 		unknown := errors.Is(err, netlink.ErrDumpInterrupted)
@@ -84,7 +81,7 @@ func Restore[O any](owner O, parts ...Part[O]) (replaced []string, err error) {
 }
 
 // Prune removes the orphans, and names them. It goes on after a failure.
-func Prune[O any](owners func() []O, parts ...Part[O]) (removed []string, err error) {
+func Prune[O any, P Part[O]](owners func() []O, parts ...P) (removed []string, err error) {
 	for _, part := range parts {
 		orphans, listErr := part.Orphans(owners)
 		err = errors.Join(err, listErr)
@@ -112,7 +109,7 @@ func Around[O any](owners func() []O) func() []O {
 
 // Examine compares the owners that list returns before the comparison, and the same after it. It leaves out an owner
 // whose comparison was interrupted: the next examination may see more.
-func Examine[O comparable](list func() []O, parts ...Part[O]) (found []Found[O], err error) {
+func Examine[O comparable, P Part[O]](list func() []O, parts ...P) (found []Found[O], err error) {
 	var all []Found[O]
 	for _, owner := range list() {
 		differences, err := Compare(owner, parts...)

@@ -55,7 +55,7 @@ func (t *Table[O, K, V]) Update(owner O) error {
 	return nil
 }
 
-// Delete implements [Part]. It goes on after a failure.
+// Delete removes what Update made, as far as it is there. It goes on after a failure.
 func (t *Table[O, K, V]) Delete(owner O) (err error) {
 	for _, thing := range slices.Backward(t.Desired(owner)) {
 		err = errors.Join(err, t.Remove(thing.Key))
