@@ -282,6 +282,7 @@ func (e *envoy) closeEndpoint(ctx context.Context, id uint16) error {
 	}
 	for _, conn := range all {
 		_ = conn.Close()
+		e.follow(conn, http.StateClosed) // its server says it later
 	}
 	return nil
 }
