@@ -7,6 +7,7 @@ RUN=$DIR/run PKI=$DIR/run/pki # the state of the running cluster
 : "${CNI:=none}"         # none: a plugin has to be installed; bridge: the reference plugins and static routes
 : "${PROXY:=iptables}"   # the mode of kube-proxy: iptables, nftables; none: no kube-proxy
 : "${IPFAMILY:=ipv4}"    # ipv4, dual
+: "${RUNTIME:=runc}"     # runc; crun, which takes a third of its processor time
 # Node nX has $NET4.(10+X) and $NET6:(10+X), and the podCIDRs 10.244.X.0/24 and fd00:10:244:X::/64. The machine, where the control plane is, has 1.
 NET4=172.30.0 NET6=fd00:172:30: SERVER=172.30.0.1
 PAUSE=registry.k8s.io/pause:3.10.2 # as upstream's tests call it
@@ -14,6 +15,7 @@ PODS=10.244.0.0/16 SERVICES=10.96.0.0/16
 dual() { [ "$IPFAMILY" = dual ]; }
 ! dual || PODS=$PODS,fd00:10:244::/56 SERVICES=$SERVICES,fd00:10:96::/112
 unset TMPDIR # nodes may not have it
+export GOGC=400 # daemons collect garbage less often
 export KUBECONFIG=$RUN/admin.conf KUBECACHEDIR=$RUN/kubectl # the kinds that kubectl knows are those of this cluster
 
 ip4() { echo "$NET4.$((10 + ${1#n}))"; }

@@ -54,9 +54,10 @@ func readGroups(t *testing.T, list string) []*group {
 	return groups
 }
 
-// fits reports whether the cluster runs the group. Conditions are dual, nodes (more than one), iptables.
+// fits reports whether the cluster runs the group. Conditions are dual, nodes (more than one), node (a single one, or
+// FULL=1), iptables.
 func (g *group) fits(c *cluster) bool {
-	has := map[string]bool{"dual": c.dual, "nodes": len(c.nodes) > 1, "iptables": os.Getenv("PROXY") != "nftables"}
+	has := map[string]bool{"dual": c.dual, "nodes": len(c.nodes) > 1, "node": len(c.nodes) == 1 || testutil.Full(), "iptables": os.Getenv("PROXY") != "nftables"}
 	return g.run && !slices.ContainsFunc(g.only, func(condition string) bool { return !has[condition] })
 }
 
@@ -168,7 +169,7 @@ func (c *cluster) upstream(t *testing.T, tests []string) map[string]result {
 		results[test] = result{State: "missing"}
 	}
 	dir := t.TempDir()
-	cmd := exec.Command(binary("ginkgo"), "--procs=6", "--no-color", "--timeout=25m", "--focus=("+strings.Join(names, "|")+")$",
+	cmd := exec.Command(binary("ginkgo"), "--procs=6", "--no-color", "--timeout=40m", "--focus=("+strings.Join(names, "|")+")$",
 		"--json-report=report.json", "--output-dir="+dir, binary("e2e.test"), "--",
 		"--provider=skeleton", "--kubeconfig="+filepath.Join(os.Getenv(envDir), "run", "admin.conf"), "--kubectl-path="+binary("kubectl"),
 		"--dns-domain=cluster.local", "--num-nodes="+strconv.Itoa(len(c.nodes)))
