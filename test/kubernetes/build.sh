@@ -87,17 +87,6 @@ if [ ! -x "$BIN/runc" ]; then # with seccomp, which takes a C compiler
 	CGO_ENABLED=1 program "$BIN/runc" github.com/opencontainers/runc v1.3.6 github.com/opencontainers/runc \
 		"-X main.version=1.3.6 -extldflags -static" "netgo osusergo seccomp"
 fi
-command -v crun >/dev/null || { apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends crun; } >/dev/null
-# Debian's crun refuses containerd's version of the specification, of which containers here need nothing new.
-cat >"$BIN/crun" <<-'SH'
-	#!/bin/sh
-	for argument; do
-	  [ "$before" != --bundle ] || sed -i 's/"ociVersion":"1\.[1-9][^"]*"/"ociVersion":"1.0.2"/' "$argument/config.json"
-	  before=$argument
-	done
-	exec /usr/bin/crun "$@"
-SH
-chmod +x "$BIN/crun"
 program "$BIN/crictl" sigs.k8s.io/cri-tools v1.36.0 sigs.k8s.io/cri-tools/cmd/crictl
 plugins=github.com/containernetworking/plugins
 for name in main/bridge main/loopback ipam/host-local meta/portmap; do

@@ -26,8 +26,8 @@ spec:
       containers: [{name: pause, image: registry.k8s.io/pause:3.10.2, imagePullPolicy: Never}]
 `
 
-// The manifest makes nodes ready and CoreDNS serve. A Deployment of 30 pods goes up and down, ten times on a single node,
-// and nothing of it is left.
+// The manifest makes nodes ready and CoreDNS serve. A Deployment of 30 pods goes up and down, ten times on a single
+// node, and nothing of it is left.
 func TestInstall(t *testing.T) {
 	c := porin(t)
 	namespace := c.namespace(t)

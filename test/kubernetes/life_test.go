@@ -118,8 +118,8 @@ spec:
 `
 
 // TestUpgrade begins with the earlier version of Porin that test/e2e/testdata/versions names, applies the manifest of
-// this one, and goes back, while pods send and others come: no byte is lost, no ADD that this version's plugin has begun
-// fails, and queries for known names are answered. The earlier plugin gives up after 10 s.
+// this one, and goes back, while pods send and others come: no byte is lost, no ADD that this version's plugin has
+// begun fails, and queries for known names are answered. The earlier plugin gives up after 10 s.
 func TestUpgrade(t *testing.T) {
 	earlier := os.Getenv("PORIN_EARLIER")
 	if earlier == "" {
