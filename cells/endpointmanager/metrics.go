@@ -15,12 +15,10 @@ type instruments struct {
 	*metrics.Values
 	duration *prometheus.HistogramVec
 	failures *prometheus.CounterVec
-	waits    waits
 }
 
 func newInstruments(table *Table, a *admission.Queues, w waits) *instruments {
 	i := &instruments{
-		Values: metrics.NewValues("porin_"),
 		duration: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name:    "porin_endpoint_phase_duration_seconds",
 			Help:    "What each phase of an ADD, DEL or restore took; phase total is all but what the plugin did before its call.",
@@ -30,8 +28,8 @@ func newInstruments(table *Table, a *admission.Queues, w waits) *instruments {
 			Name: "porin_endpoint_phase_failures_total",
 			Help: "Phases of an ADD, DEL or restore that failed.",
 		}, []string{"operation", "phase"}),
-		waits: w,
 	}
+	i.Values = metrics.NewValues("porin_", i.duration, i.failures, w)
 	states := i.Gauge("endpoints", "Endpoints of this node by state.", "state")
 	refused := i.Counter("endpoint_refused_transitions_total", "State transitions that the table forbids.")
 	waiting := i.Gauge("admission_waiting", "Operations that wait for their turn.", "lane")
@@ -79,22 +77,6 @@ func (m *instruments) Observe(trace endpoint.Trace) {
 			m.failures.WithLabelValues(op, phase.Name).Inc()
 		}
 	}
-}
-
-// Describe implements prometheus.Collector.
-func (m *instruments) Describe(ch chan<- *prometheus.Desc) {
-	m.Values.Describe(ch)
-	m.waits.Describe(ch)
-	m.duration.Describe(ch)
-	m.failures.Describe(ch)
-}
-
-// Collect implements prometheus.Collector.
-func (m *instruments) Collect(ch chan<- prometheus.Metric) {
-	m.Values.Collect(ch)
-	m.waits.Collect(ch)
-	m.duration.Collect(ch)
-	m.failures.Collect(ch)
 }
 
 // newHeldEndpoints counts the held endpoints. It is a collector of its own: the manager needs the instruments, and has

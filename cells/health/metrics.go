@@ -52,14 +52,9 @@ func resultOf(err error) string {
 	return "error"
 }
 
-// collector shows the instruments, and how the nodes and the node's own endpoint are now.
-type collector struct {
-	*metrics.Values
-	*instruments
-}
-
-func newCollector(m *instruments, p *probe.Prober, k *Keeper) collector {
-	v := metrics.NewValues("porin_health_")
+// newCollector shows the instruments, and how the nodes and the node's own endpoint are now.
+func newCollector(m *instruments, p *probe.Prober, k *Keeper) *metrics.Values {
+	v := metrics.NewValues("porin_health_", m.probes, m.latency)
 	nodes := v.Gauge("nodes", "Other nodes, by their status (ok, failing, unknown) as this node sees it.", "status")
 	endpoint := v.Gauge("endpoint_ok", "1 while the node's own health endpoint passed its last check, else 0.")
 	recreated := v.Counter("endpoint_recreations_total", "How often the node's own health endpoint failed and was replaced.")
@@ -73,19 +68,5 @@ func newCollector(m *instruments, p *probe.Prober, k *Keeper) collector {
 		recreated.Send(ch, float64(status.Recreated))
 		changed.Send(ch, float64(status.NewAddress))
 	}
-	return collector{v, m}
-}
-
-// Describe implements prometheus.Collector.
-func (c collector) Describe(ch chan<- *prometheus.Desc) {
-	c.probes.Describe(ch)
-	c.latency.Describe(ch)
-	c.Values.Describe(ch)
-}
-
-// Collect implements prometheus.Collector.
-func (c collector) Collect(ch chan<- prometheus.Metric) {
-	c.probes.Collect(ch)
-	c.latency.Collect(ch)
-	c.Values.Collect(ch)
+	return v
 }

@@ -89,7 +89,7 @@ func Module(cfg Config, node string) fx.Option {
 		fx.Provide(fx.Private, newReporter),
 		server.Report(func(r *reporter) *reporter { return r }),
 		doctor.Check(func(w *watches) *checker { return &checker{w, cfg.NeedPodCIDRs, cfg.NeedRecords} }),
-		metrics.Collect(func(r *reporter) *reporter { return r }),
+		metrics.Collect(newCollector),
 	)
 }
 

@@ -13,10 +13,11 @@ import (
 	"porin.dev/porin/cells/endpointmanager"
 	"porin.dev/porin/cells/kubernetes/records"
 	"porin.dev/porin/cells/kubernetes/watch"
+	"porin.dev/porin/cells/metrics"
 	"porin.dev/porin/internal/fault"
 )
 
-// reporter tells what is known of the API: its server.StatusReporter and prometheus.Collector.
+// reporter tells what is known of the API: its server.StatusReporter.
 type reporter struct {
 	*watches
 	lookup endpointmanager.Lookup
@@ -120,33 +121,23 @@ func findingsOf(server string, states []watch.State) (findings []doctor.Finding)
 	return findings
 }
 
-var (
-	descObjects    = prometheus.NewDesc("porin_kubernetes_objects", "Objects that are known of a kind of the Kubernetes API.", []string{"kind"}, nil)
-	descAge        = prometheus.NewDesc("porin_kubernetes_contact_age_seconds", "Time since the API server last sent something of a kind.", []string{"kind"}, nil)
-	descRestarts   = prometheus.NewDesc("porin_kubernetes_watch_restarts_total", "Times a watch of the Kubernetes API began again, by reason.", []string{"kind", "reason"}, nil)
-	descUnattached = prometheus.NewDesc("porin_kubernetes_unattached_pods", "Pods that run on this node, and that another network plugin attached.", nil, nil)
-)
-
-// Describe implements prometheus.Collector.
-func (r *reporter) Describe(ch chan<- *prometheus.Desc) {
-	ch <- descObjects
-	ch <- descAge
-	ch <- descRestarts
-	ch <- descUnattached
-	r.client.requests.Describe(ch)
-}
-
-// Collect implements prometheus.Collector.
-func (r *reporter) Collect(ch chan<- prometheus.Metric) {
-	r.client.requests.Collect(ch)
-	ch <- prometheus.MustNewConstMetric(descUnattached, prometheus.GaugeValue, float64(len(r.unattached())))
-	for _, s := range r.states() {
-		ch <- prometheus.MustNewConstMetric(descObjects, prometheus.GaugeValue, float64(s.Objects), s.Kind)
-		if s.Synced {
-			ch <- prometheus.MustNewConstMetric(descAge, prometheus.GaugeValue, time.Since(s.Since).Seconds(), s.Kind)
-		}
-		for _, reason := range watch.Reasons() {
-			ch <- prometheus.MustNewConstMetric(descRestarts, prometheus.CounterValue, float64(s.Restarts[reason]), s.Kind, string(reason))
+func newCollector(r *reporter) *metrics.Values {
+	v := metrics.NewValues("porin_kubernetes_", r.client.requests)
+	objects := v.Gauge("objects", "Objects that are known of a kind of the Kubernetes API.", "kind")
+	contact := v.Gauge("contact_age_seconds", "Time since the API server last sent something of a kind.", "kind")
+	restarts := v.Counter("watch_restarts_total", "Times a watch of the Kubernetes API began again, by reason.", "kind", "reason")
+	unattached := v.Gauge("unattached_pods", "Pods that run on this node, and that another network plugin attached.")
+	v.Read = func(ch chan<- prometheus.Metric) {
+		unattached.Send(ch, float64(len(r.unattached())))
+		for _, s := range r.states() {
+			objects.Send(ch, float64(s.Objects), s.Kind)
+			if s.Synced {
+				contact.Send(ch, time.Since(s.Since).Seconds(), s.Kind)
+			}
+			for _, reason := range watch.Reasons() {
+				restarts.Send(ch, float64(s.Restarts[reason]), s.Kind, string(reason))
+			}
 		}
 	}
+	return v
 }

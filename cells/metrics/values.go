@@ -12,10 +12,14 @@ type Values struct {
 
 	prefix string
 	descs  []*prometheus.Desc
+	others []prometheus.Collector
 }
 
-// NewValues returns a collector without values. The names of its values begin with the prefix.
-func NewValues(prefix string) *Values { return &Values{prefix: prefix} }
+// NewValues returns a collector without values of its own, which collects from the others too. The names of its values
+// begin with the prefix.
+func NewValues(prefix string, others ...prometheus.Collector) *Values {
+	return &Values{prefix: prefix, others: others}
+}
 
 // Value is a metric of [Values].
 type Value struct {
@@ -59,7 +63,15 @@ func (v *Values) Describe(ch chan<- *prometheus.Desc) {
 	for _, desc := range v.descs {
 		ch <- desc
 	}
+	for _, other := range v.others {
+		other.Describe(ch)
+	}
 }
 
 // Collect implements prometheus.Collector.
-func (v *Values) Collect(ch chan<- prometheus.Metric) { v.Read(ch) }
+func (v *Values) Collect(ch chan<- prometheus.Metric) {
+	v.Read(ch)
+	for _, other := range v.others {
+		other.Collect(ch)
+	}
+}
