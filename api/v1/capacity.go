@@ -1,7 +1,5 @@
 package v1
 
-import "time"
-
 // Resource is something that an ADD needs and that can run out.
 type Resource struct {
 	Name     string `json:"name"` // "addresses/default/ipv4"
@@ -12,6 +10,4 @@ type Resource struct {
 	// Available is false when the next ADD would fail, or too little is left: then STATUS fails, and Reason says why.
 	Available bool   `json:"available"`
 	Reason    string `json:"reason,omitempty"`
-	// ExhaustedIn is when it runs out if its use goes on growing as it does now, in nanoseconds; 0 without such a trend.
-	ExhaustedIn time.Duration `json:"exhaustedIn,omitempty"`
 }

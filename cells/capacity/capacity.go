@@ -17,33 +17,29 @@ import (
 type Capacity struct {
 	sources []Source
 
-	mu        sync.Mutex // guards the fields below
-	histories map[string]history
-	sampled   []v1.Resource // at the last sample
-	broken    string        // at the last sample: see Broken
+	mu      sync.Mutex    // guards the fields below
+	sampled []v1.Resource // at the last sample
+	broken  string        // at the last sample: see Broken
 }
 
 // New makes a Capacity without samples.
 func New(sources ...Source) *Capacity {
-	return &Capacity{sources: sources, histories: map[string]history{}}
+	return &Capacity{sources: sources}
 }
 
-// Sampler returns the task that takes a sample every few seconds. The first one is taken at once.
+const sampleInterval = 10 * time.Second
+
+// Sampler returns the task that takes a sample each 10 seconds. The first one is taken at once.
 func (c *Capacity) Sampler(log *slog.Logger) *task.Task {
 	return task.Every(log, task.Round{Name: "capacity-sample", Interval: sampleInterval, Run: func(context.Context) error { c.sample(log); return nil }})
 }
 
 func (c *Capacity) sample(log *slog.Logger) {
-	found, now := c.read(), time.Now()
+	found := c.read()
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	for _, r := range found {
-		if r.Capacity > 0 {
-			c.histories[r.Name] = c.histories[r.Name].add(sample{now, r.taken()})
-		}
-	}
 	was := c.broken
-	c.sampled, c.broken = c.assess(found), ""
+	c.sampled, c.broken = assess(found), ""
 	for _, r := range found {
 		if r.Vital && r.Err != nil {
 			c.broken = r.Name + ": " + r.Err.Error()
@@ -64,19 +60,11 @@ func (c *Capacity) Broken() string {
 }
 
 // Resources returns all resources as they are now, by name.
-func (c *Capacity) Resources() []v1.Resource {
-	return c.assessed(c.read())
-}
-
-func (c *Capacity) assessed(found []Resource) []v1.Resource {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.assess(found)
-}
+func (c *Capacity) Resources() []v1.Resource { return assess(c.read()) }
 
 // runningOut returns those resources, as they are now, that no other cell reports to the doctor.
 func (c *Capacity) runningOut() []v1.Resource {
-	return c.assessed(slices.DeleteFunc(c.read(), func(r Resource) bool { return r.Err != nil && r.Finding != "" }))
+	return assess(slices.DeleteFunc(c.read(), func(r Resource) bool { return r.Err != nil && r.Finding != "" }))
 }
 
 func (c *Capacity) read() (all []Resource) {
@@ -96,16 +84,12 @@ func (c *Capacity) read() (all []Resource) {
 	return all
 }
 
-// assess says what is available, and when it runs out. The caller holds the lock.
-func (c *Capacity) assess(found []Resource) []v1.Resource {
+// assess says what is available.
+func assess(found []Resource) []v1.Resource {
 	all := []v1.Resource{}
 	for _, r := range found {
 		reason := r.shortage()
-		shown := v1.Resource{Name: r.Name, Used: r.Used, Quarantined: r.Quarantined, Capacity: r.Capacity, Available: reason == "", Reason: reason}
-		if !r.Refilled {
-			shown.ExhaustedIn = c.histories[r.Name].exhaustedIn(r.Capacity - r.taken())
-		}
-		all = append(all, shown)
+		all = append(all, v1.Resource{Name: r.Name, Used: r.Used, Quarantined: r.Quarantined, Capacity: r.Capacity, Available: reason == "", Reason: reason})
 	}
 	return all
 }

@@ -8,8 +8,6 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"testing/synctest"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/prometheus/client_golang/prometheus/testutil"
@@ -100,65 +98,6 @@ func TestReportWithoutSources(t *testing.T) {
 	}
 }
 
-// TestForecast has rows of the use at each sample, ten seconds apart, and when it runs out after the last.
-func TestForecast(t *testing.T) {
-	steps := func(n int, use func(i int) int64) (list []int64) {
-		for i := range n {
-			list = append(list, use(i))
-		}
-		return list
-	}
-	tests := []struct {
-		name string
-		used []int64
-		want time.Duration
-	}{
-		{"two samples are no trend", []int64{10, 20}, 0},
-		{"one a second, 170 left", []int64{10, 20, 30}, 170 * time.Second},
-		{"twenty seconds of a few ADDs say nothing about an hour", []int64{0, 1, 2}, 0},
-		{"nor ten minutes about four hours", steps(60, func(i int) int64 { return int64(i) / 12 }), 0},
-		{"it does not change", []int64{10, 10, 10, 10}, 0},
-		{"it falls", []int64{40, 30, 20, 10}, 0},
-		{"a step of three samples", []int64{0, 0, 100}, 0},
-		{"a step of four", []int64{0, 0, 100, 100}, 0},
-		{"a step in the middle of many", steps(60, func(i int) int64 { return int64(i/30) * 100 }), 0},
-		{"up and down", steps(60, func(i int) int64 { return int64(i % 6 * 20) }), 0},
-		{"steady with noise", steps(60, func(i int) int64 { return int64(2*i + i%2) }), 405 * time.Second},
-		{"so slow that it says nothing", steps(60, func(i int) int64 { return 100 + int64(i/59) }), 0},
-		{"used up", []int64{180, 190, 200}, 0},
-		{"what grew before the window counts no more", steps(130, func(i int) int64 { return min(int64(i), 60) }), 0},
-	}
-	for _, tt := range tests {
-		t.Run(tt.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				source, refilled := new(fakeSource), new(fakeSource)
-				c := capacity.New(source, refilled)
-				sampler := c.Sampler(slog.New(slog.DiscardHandler))
-				for i, used := range tt.used {
-					source.set(capacity.Resource{Name: "plates", Used: used / 2, Quarantined: used - used/2, Capacity: 200, Reserve: 1})
-					if i == 0 {
-						sampler.Start(nil)
-					} else {
-						time.Sleep(10 * time.Second)
-					}
-					synctest.Wait()
-				}
-				if err := sampler.Stop(t.Context()); err != nil {
-					t.Error(err)
-				}
-				got := c.Resources()[0].ExhaustedIn
-				if got < tt.want-5*time.Second || got > tt.want+5*time.Second {
-					t.Errorf("exhausted in %s, want %s", got, tt.want)
-				}
-				refilled.set(capacity.Resource{Name: "plates", Refilled: true})
-				if got := c.Resources()[0].ExhaustedIn; got != 0 {
-					t.Errorf("what is refilled is exhausted in %s", got)
-				}
-			})
-		})
-	}
-}
-
 type checkersIn struct {
 	fx.In
 
@@ -211,7 +150,7 @@ porin_resource_used{resource="key"} 0
 porin_resource_used{resource="plates"} 10
 porin_resource_used{resource="water"} 0
 `
-	names := []string{"porin_resource_available", "porin_resource_used", "porin_resource_exhausted_seconds"}
+	names := []string{"porin_resource_available", "porin_resource_used"}
 	if err := testutil.GatherAndCompare(exporter.Gatherer(), strings.NewReader(want), names...); err != nil {
 		t.Error(err)
 	}

@@ -12,15 +12,11 @@ func newCollector(c *Capacity) *metrics.Values {
 	used := v.Gauge("used", "How much is in use, or in quarantine, of what an ADD needs.", "resource")
 	limit := v.Gauge("capacity", "How much there is of what an ADD needs; 0: it is not counted.", "resource")
 	available := v.Gauge("available", "1 while the next ADD would find what it needs, else 0.", "resource")
-	exhausting := v.Gauge("exhausted_seconds", "When it runs out, while its use grows steadily.", "resource")
 	v.Read = func(ch chan<- prometheus.Metric) {
 		for _, r := range c.lastSample() {
 			used.Send(ch, float64(r.Used+r.Quarantined), r.Name)
 			limit.Send(ch, float64(r.Capacity), r.Name)
 			available.SendBool(ch, r.Available, r.Name)
-			if r.ExhaustedIn > 0 {
-				exhausting.Send(ch, r.ExhaustedIn.Seconds(), r.Name)
-			}
 		}
 	}
 	return v

@@ -19,7 +19,7 @@ type Resource struct {
 	Err error
 	// Vital says that Err prevents every ADD for a lasting reason: neither time nor the end of a pod helps.
 	Vital bool
-	// Refilled says that the node gets more of it by itself: that none is left is no lack, and it does not run out.
+	// Refilled says that the node gets more of it by itself: that none is left is no lack.
 	Refilled bool
 	// Finding is the kind of the doctor's finding that reports Err; "" when only this cell's note does.
 	Finding string

@@ -97,7 +97,7 @@ func ipamCheck(ctx context.Context, s *session, _ []string) error {
 	if s.repair {
 		ask = s.client.Repair
 	}
-	answer, err := withProgress(s, "comparing the addresses with the cluster's store and the kernel", func() (v1.Doctor, error) { return ask(ctx, addresses) })
+	answer, err := ask(ctx, addresses)
 	if err != nil {
 		return err
 	}

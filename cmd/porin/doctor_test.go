@@ -11,7 +11,7 @@ import (
 )
 
 func (a *fakeAgent) resources() []v1.Resource {
-	pool := v1.Resource{Name: "addresses/default/ipv4", Used: 247, Quarantined: 3, Capacity: 253, Available: true, ExhaustedIn: 12 * time.Minute}
+	pool := v1.Resource{Name: "addresses/default/ipv4", Used: 247, Quarantined: 3, Capacity: 253, Available: true}
 	ledger := v1.Resource{Name: "ledger", Available: true}
 	if a.sick {
 		pool = v1.Resource{Name: pool.Name, Used: 253, Capacity: 253, Reason: "0 of 253 left"}

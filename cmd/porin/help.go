@@ -37,9 +37,7 @@ them, and does not give out their addresses. "porin status" lists them. A DEL or
 this ends the hold of ENDPOINT (CONTAINERID:INTERFACE as "porin status" prints it; a unique beginning of the container ID
 suffices), or of all: links and records are removed, and addresses come free. A container that still runs is cut off.`
 
-const aboutList = `ENDS IN is when what this node has of a pool is used up, if its use goes on growing as it does now. A node that can claim
-another block of the pool (--ipam-mode multi-pool) goes on with that, so there is no end then.
-OWNER is the pod, or whoever has reserved the address. The pool is "-" when it is not known: of an endpoint that the agent holds
+const aboutList = `OWNER is the pod, or whoever has reserved the address. The pool is "-" when it is not known: of an endpoint that the agent holds
 and that its ledger does not have ("porin status"). "-o json" has the whole ID of the container.`
 
 const aboutCheck = `It compares the addresses in use with the endpoints, the kernel's routes, neighbours and addresses, and the blocks of the

@@ -9,21 +9,16 @@ import (
 	v1 "porin.dev/porin/api/v1"
 )
 
-// ipamList adds to what the agent says of the pools, for people, what its status says of their ends.
 func ipamList(ctx context.Context, s *session, _ []string) error {
 	answer, err := s.client.IPAM(ctx)
 	if err != nil {
 		return err
 	}
-	status, err := s.client.Status(ctx)
-	if err != nil {
-		return err
-	}
-	return s.print(answer, func(w io.Writer) { s.ipamTable(w, answer, endsOf(status.Resources)) })
+	return s.print(answer, func(w io.Writer) { s.ipamTable(w, answer) })
 }
 
-func (s *session) ipamTable(w io.Writer, answer v1.IPAM, ends map[string]string) {
-	rangeTable(w, answer, ends)
+func (s *session) ipamTable(w io.Writer, answer v1.IPAM) {
+	rangeTable(w, answer)
 	_, _ = fmt.Fprintln(w)
 	row(w, "ADDRESS", "POOL", "OWNER", "INTERFACE", "CONTAINER", "AGE")
 	has := map[netip.Addr]bool{}
@@ -55,43 +50,17 @@ func ownerOf(a v1.Allocation) string {
 }
 
 // rangeTable is of what the agent itself gives out from.
-func rangeTable(w io.Writer, answer v1.IPAM, ends map[string]string) {
+func rangeTable(w io.Writer, answer v1.IPAM) {
 	if len(answer.Pools) == 0 {
 		_, _ = fmt.Fprintf(w, "No addresses to give out: this agent runs --ipam-mode %s.\n", printable(answer.Mode))
 		return
 	}
-	row(w, "POOL", "PREFIX", "CAPACITY", "USED", "QUARANTINED", "FREE", "ENDS IN")
+	row(w, "POOL", "PREFIX", "CAPACITY", "USED", "QUARANTINED", "FREE")
 	for _, pool := range answer.Pools {
 		for _, r := range pool.Ranges {
-			row(w, pool.Name, r.Prefix, r.Capacity, r.Used, r.Quarantined, freeOf(r), ends[resourceOf(pool, r)])
+			row(w, pool.Name, r.Prefix, r.Capacity, r.Used, r.Quarantined, freeOf(r))
 		}
 	}
-}
-
-// resourceOf names what the status says of a pool's family; a drained range is no part of it.
-func resourceOf(pool v1.Pool, r v1.Range) string {
-	switch {
-	case r.Drained:
-		return ""
-	case r.Prefix.Addr().Is4():
-		return "addresses/" + pool.Name + "/ipv4"
-	default:
-		return "addresses/" + pool.Name + "/ipv6"
-	}
-}
-
-// endsOf is when each resource is used up, if its use goes on growing as it does now.
-func endsOf(resources []v1.Resource) map[string]string {
-	ends := map[string]string{}
-	for _, r := range resources {
-		switch {
-		case !r.Available:
-			ends[r.Name] = "now"
-		case r.ExhaustedIn > 0:
-			ends[r.Name] = age(r.ExhaustedIn)
-		}
-	}
-	return ends
 }
 
 // freeOf is what is to be had of a range.

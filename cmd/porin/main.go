@@ -10,6 +10,8 @@ import (
 	"syscall"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"porin.dev/porin/api/v1/client"
 	"porin.dev/porin/cells/datapath"
 )
@@ -17,7 +19,7 @@ import (
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	code := run(ctx, os.Args[1:], environment{
-		in: os.Stdin, out: os.Stdout, err: os.Stderr, terminal: isTerminal(os.Stderr), colours: isTerminal(os.Stdout) && os.Getenv("NO_COLOR") == "", getenv: os.Getenv, now: time.Now, inspect: datapath.Inspect,
+		in: os.Stdin, out: os.Stdout, err: os.Stderr, colours: isTerminal(os.Stdout) && os.Getenv("NO_COLOR") == "", getenv: os.Getenv, now: time.Now, inspect: datapath.Inspect,
 	})
 	stop()
 	os.Exit(code)
@@ -27,8 +29,7 @@ func main() {
 type environment struct {
 	in       io.Reader
 	out, err io.Writer
-	terminal bool // err is one
-	colours  bool // out is one, and shows them
+	colours  bool // out is a terminal that shows them
 	getenv   func(string) string
 	now      func() time.Time
 	inspect  func(bpfRoot string) (datapath.Inspection, error)
@@ -50,4 +51,9 @@ func run(ctx context.Context, args []string, env environment) int {
 		_, _ = fmt.Fprintln(env.err, "porin:", printableLines(err.Error()))
 	}
 	return exitCode(err)
+}
+
+func isTerminal(f *os.File) bool {
+	_, err := unix.IoctlGetTermios(int(f.Fd()), unix.TCGETS)
+	return err == nil
 }

@@ -14,7 +14,7 @@ import (
 )
 
 func nodeList(ctx context.Context, s *session, _ []string) error {
-	list, err := withProgress(s, "reading the nodes and blocks of the cluster", func() ([]v1.Node, error) { return s.client.Nodes(ctx) })
+	list, err := s.client.Nodes(ctx)
 	if err != nil {
 		return err
 	}

@@ -13,7 +13,7 @@ import (
 )
 
 func poolList(ctx context.Context, s *session, _ []string) error {
-	list, err := withProgress(s, "reading the blocks of the cluster", func() ([]v1.PoolSpec, error) { return s.client.Pools(ctx) })
+	list, err := s.client.Pools(ctx)
 	if err != nil {
 		return err
 	}
@@ -28,7 +28,7 @@ func poolList(ctx context.Context, s *session, _ []string) error {
 }
 
 func poolGet(ctx context.Context, s *session, args []string) error {
-	p, err := withProgress(s, "reading the blocks of the cluster", func() (v1.PoolSpec, error) { return s.client.Pool(ctx, args[0]) })
+	p, err := s.client.Pool(ctx, args[0])
 	if err != nil {
 		return err
 	}

@@ -256,7 +256,7 @@ func resourceLabel(r v1.Resource) string {
 	return "Lacking:"
 }
 
-// resourceLine is "addresses/default/ipv4, 1 of 253 in use, 2 in quarantine, used up in about 2m".
+// resourceLine is "addresses/default/ipv4, 1 of 253 in use, 2 in quarantine".
 func resourceLine(r v1.Resource) string {
 	parts := []string{r.Name}
 	switch {
@@ -270,9 +270,6 @@ func resourceLine(r v1.Resource) string {
 	}
 	if r.Reason != "" {
 		parts = append(parts, r.Reason)
-	}
-	if r.ExhaustedIn > 0 {
-		parts = append(parts, "used up in about "+plainDuration(r.ExhaustedIn))
 	}
 	return strings.Join(parts, ", ")
 }
