@@ -14,8 +14,8 @@ export HEAVY=1 PATH=$PATH:/usr/sbin:/sbin
 flags=(-vet=off -count=1 -timeout=40m -parallel=6) # tests of e2e that wait most of their time are parallel: more than there are processors
 packages=$("$GO" list $1 | awk '{ if (/\/test\/e2e$/) print; else rest = rest $0 "\n" } END { printf "%s", rest }') # the one that takes longest comes first
 logs=$(mktemp -d)
-status=0 e2e_run=
-trap '[ -z "$e2e_run" ] || kill -- "-$e2e_run" 2>/dev/null; rm -rf "$logs"' EXIT
+trap 'rm -rf "$logs"' EXIT
+status=0
 
 # run NAME PACKAGES FLAG...
 run() {
@@ -25,7 +25,7 @@ run() {
 	local rerun=()
 	[ -z "${RERUN:-}" ] || rerun=(--rerun-fails="$RERUN" --rerun-fails-max-failures=8 --rerun-fails-run-root-test --rerun-fails-report="$logs/$name.flaky")
 	"$GO" tool -modfile=test/tools/go.mod gotestsum --format pkgname --format-hide-empty-pkg --format-icons text --hide-summary skipped "${rerun[@]}" \
-		--jsonfile-timing-events "$logs/$name.json" --packages "$(echo $list)" -- "${flags[@]}" "$@" | tee "$logs/$name.log"
+		--jsonfile-timing-events "$logs/$name.json" --packages "$(echo $list)" -- "${flags[@]}" "$@" | tee "$logs/$name.log" || status=1
 }
 
 # Without the race detector: packages without goroutines, locks, atomic values, channels and fx; the tests of BPF programs; and those of programs
@@ -37,20 +37,13 @@ done | grep -Evx "$raceless" || true)
 # And some tests that fill tables, which the race detector makes ten times slower, too: with it only with FULL=1.
 large='^(TestOwnersFull|TestPutTooLarge|TestPodsThatComeAndGo)$'
 [ -z "${FULL:-}" ] || large='^$'
-e2e='porin.dev/porin/test/e2e'
 if [ -n "${RACE:-}" ]; then
-	# Its tests wait often, and take half of the time: all other packages run beside it, one after the other.
-	set -m # a process group of its own, for the trap
-	run e2e "$(echo "$packages" | grep -x "$e2e" || true)" -run "$2" &
-	e2e_run=$!
-	set +m
-	run raceless "$(echo "$packages" | grep -Fvx "${concurrent:--}" | grep -vx "$e2e" || true)" -p 1 -run "$2" || status=1
-	[ "$2" != . ] || run large "$(echo "$concurrent" | grep -Ex 'porin.dev/porin/cells/(node/tunnel|policy)' || true)" -p 1 -run "$large" || status=1
-	CGO_ENABLED=1 run race "$concurrent" -p 1 -race -run "$2" -skip "$large" || status=1
-	wait "$e2e_run" || status=1
-	e2e_run=
+	run raceless "$(echo "$packages" | grep -Fvx "${concurrent:--}" || true)" -p 2 -run "$2"
+	[ "$2" != . ] || run large "$(echo "$concurrent" | grep -Ex 'porin.dev/porin/cells/(node/tunnel|policy)' || true)" -run "$large"
+	export CGO_ENABLED=1
+	run race "$concurrent" -race -run "$2" -skip "$large"
 else
-	run all "$packages" -run "$2" || status=1
+	run all "$packages" -run "$2"
 fi
 
 skipped=$(sed -n 's/.*"Action":"skip","Package":"\([^"]*\)","Test":"\([^"]*\)".*/  \1 \2/p' "$logs"/*.json | sed 's|porin.dev/porin/||' | sort -u)
