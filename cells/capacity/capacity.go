@@ -62,9 +62,11 @@ func (c *Capacity) Broken() string {
 // Resources returns all resources as they are now, by name.
 func (c *Capacity) Resources() []v1.Resource { return assess(c.read()) }
 
-// runningOut returns those resources, as they are now, that no other cell reports to the doctor.
-func (c *Capacity) runningOut() []v1.Resource {
-	return assess(slices.DeleteFunc(c.read(), func(r Resource) bool { return r.Err != nil && r.Finding != "" }))
+// lacking returns the resources that are not available now and that no other cell reports to the doctor.
+func (c *Capacity) lacking() []v1.Resource {
+	return assess(slices.DeleteFunc(c.read(), func(r Resource) bool {
+		return r.shortage() == "" || r.Err != nil && r.Finding != ""
+	}))
 }
 
 func (c *Capacity) read() (all []Resource) {

@@ -30,10 +30,8 @@ func (c checker) Examine(_ context.Context, only string) (notes []doctor.Finding
 	if only != "" {
 		return nil, nil
 	}
-	for _, r := range c.capacity.runningOut() {
-		if !r.Available {
-			notes = append(notes, doctor.Finding{Kind: runsOut, Subject: r.Name, Detail: r.Reason})
-		}
+	for _, r := range c.capacity.lacking() {
+		notes = append(notes, doctor.Finding{Kind: runsOut, Subject: r.Name, Detail: r.Reason})
 	}
 	return notes, nil
 }

@@ -8,7 +8,7 @@ import "github.com/prometheus/client_golang/prometheus"
 //	ports := v.Gauge("ports", "Ports of the node that lead to pods.", "protocol")
 //	v.Read = func(ch chan<- prometheus.Metric) { ports.Send(ch, 3, "TCP") }
 type Values struct {
-	Read func(ch chan<- prometheus.Metric)
+	Read func(ch chan<- prometheus.Metric) // nil without values of its own
 
 	prefix string
 	descs  []*prometheus.Desc
@@ -70,7 +70,9 @@ func (v *Values) Describe(ch chan<- *prometheus.Desc) {
 
 // Collect implements prometheus.Collector.
 func (v *Values) Collect(ch chan<- prometheus.Metric) {
-	v.Read(ch)
+	if v.Read != nil {
+		v.Read(ch)
+	}
 	for _, other := range v.others {
 		other.Collect(ch)
 	}

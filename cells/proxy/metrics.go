@@ -17,6 +17,7 @@ import (
 
 // meters count what becomes of connections and requests: a collector of their counters.
 type meters struct {
+	*metrics.Values
 	all                             atomic.Uint64 // accepted connections
 	refused, requests, dialFailures *prometheus.CounterVec
 }
@@ -25,13 +26,15 @@ func newMeters() *meters {
 	vec := func(name, help string, labels ...string) *prometheus.CounterVec {
 		return prometheus.NewCounterVec(prometheus.CounterOpts{Name: "porin_proxy_" + name, Help: help}, labels)
 	}
-	return &meters{
+	m := &meters{
 		refused: vec("connections_refused_total", "Connections that the proxy has accepted and reset at once.", "reason"),
 		requests: vec("requests_total",
 			"Requests through the proxy, and connections that ended before one, by result. The reason is empty for forwarded requests.",
 			"protocol", "verdict", "reason"),
 		dialFailures: vec("dials_failed_total", "Connections to servers that the proxy could not open.", "reason"),
 	}
+	m.Values = metrics.NewValues("", m.refused, m.requests, m.dialFailures)
+	return m
 }
 
 func (m *meters) accepted() uint64 { return m.all.Load() }
@@ -99,24 +102,6 @@ func (m *meters) dialFailed(err error) {
 		reason = "timeout"
 	}
 	m.dialFailures.WithLabelValues(reason).Inc()
-}
-
-// Describe implements prometheus.Collector.
-func (m *meters) Describe(ch chan<- *prometheus.Desc) {
-	for _, vec := range m.vecs() {
-		vec.Describe(ch)
-	}
-}
-
-// Collect implements prometheus.Collector.
-func (m *meters) Collect(ch chan<- prometheus.Metric) {
-	for _, vec := range m.vecs() {
-		vec.Collect(ch)
-	}
-}
-
-func (m *meters) vecs() []*prometheus.CounterVec {
-	return []*prometheus.CounterVec{m.refused, m.requests, m.dialFailures}
 }
 
 // newCollector shows how the proxy is, whatever its listener.

@@ -19,7 +19,8 @@ import (
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	code := run(ctx, os.Args[1:], environment{
-		in: os.Stdin, out: os.Stdout, err: os.Stderr, colours: isTerminal(os.Stdout) && os.Getenv("NO_COLOR") == "", getenv: os.Getenv, now: time.Now, inspect: datapath.Inspect,
+		in: os.Stdin, out: os.Stdout, err: os.Stderr, colours: isTerminal(os.Stdout) && os.Getenv("NO_COLOR") == "",
+		getenv: os.Getenv, now: time.Now, inspect: datapath.Inspect,
 	})
 	stop()
 	os.Exit(code)

@@ -5,6 +5,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"os"
 	"path/filepath"
 	"testing"
 	"time"
@@ -12,6 +13,17 @@ import (
 	"porin.dev/porin/internal/fault"
 	"porin.dev/porin/internal/httpx"
 )
+
+func TestIsTerminal(t *testing.T) {
+	null, err := os.Open(os.DevNull)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = null.Close() }()
+	if isTerminal(null) {
+		t.Error("/dev/null is taken for a terminal")
+	}
+}
 
 // TestErrorKeepsTerminal has the agent refuse a manifest whose names would move the cursor and set the title of the
 // terminal.

@@ -14,7 +14,6 @@ PODS=10.244.0.0/16 SERVICES=10.96.0.0/16
 dual() { [ "$IPFAMILY" = dual ]; }
 ! dual || PODS=$PODS,fd00:10:244::/56 SERVICES=$SERVICES,fd00:10:96::/112
 unset TMPDIR # nodes may not have it
-export GOGC=400 # daemons collect garbage less often
 export KUBECONFIG=$RUN/admin.conf KUBECACHEDIR=$RUN/kubectl # the kinds that kubectl knows are those of this cluster
 
 ip4() { echo "$NET4.$((10 + ${1#n}))"; }

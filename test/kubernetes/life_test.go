@@ -161,6 +161,8 @@ func TestUpgrade(t *testing.T) {
 		c.kubectl(t, "-n", namespace, "delete", "events", "--all")
 		c.scale(t, namespace, 0)
 	}
+	c.kubectl(t, "apply", "-f", manifest)
+	c.ready(t)
 	var asked queries
 	names.end(t, &asked)
 	t.Logf("queries for a known name: %d of %d failed; for new names: %d of %d, the longest answer took %s", asked.Known.Failed,
@@ -168,8 +170,6 @@ func TestUpgrade(t *testing.T) {
 	if asked.Known.Failed > 0 || asked.Known.Queries == 0 || asked.New.Queries == 0 {
 		t.Errorf("queries failed: %q, %q", asked.Known.Errors, asked.New.Errors)
 	}
-	c.kubectl(t, "apply", "-f", manifest)
-	c.ready(t)
 	end().lossless(t)
 	c.nothingLeft(t, before)
 }

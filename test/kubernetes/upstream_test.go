@@ -57,7 +57,10 @@ func readGroups(t *testing.T, list string) []*group {
 // fits reports whether the cluster runs the group. Conditions are dual, nodes (more than one), node (a single one, or
 // FULL=1), iptables.
 func (g *group) fits(c *cluster) bool {
-	has := map[string]bool{"dual": c.dual, "nodes": len(c.nodes) > 1, "node": len(c.nodes) == 1 || testutil.Full(), "iptables": os.Getenv("PROXY") != "nftables"}
+	has := map[string]bool{
+		"dual": c.dual, "nodes": len(c.nodes) > 1, "node": len(c.nodes) == 1 || testutil.Full(),
+		"iptables": os.Getenv("PROXY") != "nftables",
+	}
 	return g.run && !slices.ContainsFunc(g.only, func(condition string) bool { return !has[condition] })
 }
 
