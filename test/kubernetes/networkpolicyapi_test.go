@@ -38,9 +38,7 @@ func TestNetworkPolicyAPIList(t *testing.T) {
 	wantList(t, "networkpolicyapi.txt", suiteName.FindAllStringSubmatch(string(out), -1))
 }
 
-// All tests of networkpolicyapi.txt that this cluster allows pass.
-func TestNetworkPolicyAPI(t *testing.T) {
-	c := porin(t)
+func (c *cluster) testNetworkPolicyAPI(t *testing.T) {
 	tests := c.chosen(t, "networkpolicyapi.txt")
 	if len(tests) == 0 {
 		t.Skip("networkpolicyapi.txt has no tests for this cluster")

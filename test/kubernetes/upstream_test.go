@@ -55,11 +55,11 @@ func readGroups(t *testing.T, list string) []*group {
 }
 
 // fits reports whether the cluster runs the group. Conditions are dual, nodes (more than one), node (a single one, or
-// FULL=1), iptables.
+// FULL=1), iptables, last (the last cluster of a run, see run.sh).
 func (g *group) fits(c *cluster) bool {
 	has := map[string]bool{
 		"dual": c.dual, "nodes": len(c.nodes) > 1, "node": len(c.nodes) == 1 || testutil.Full(),
-		"iptables": os.Getenv("PROXY") != "nftables",
+		"iptables": os.Getenv("PROXY") != "nftables", "last": os.Getenv("LAST") != "no",
 	}
 	return g.run && !slices.ContainsFunc(g.only, func(condition string) bool { return !has[condition] })
 }
@@ -117,15 +117,23 @@ func wantList(t *testing.T, list string, upstream [][]string) {
 	}
 }
 
-// All tests of upstream.txt that this cluster allows pass.
+// All tests of upstream.txt and of networkpolicyapi.txt that this cluster allows pass, both lists at once: the second
+// waits most of its time for connections that are denied.
 func TestUpstream(t *testing.T) {
 	c := porin(t)
-	results := c.upstream(t, c.chosen(t, "upstream.txt"))
-	for _, test := range slices.Sorted(maps.Keys(results)) {
-		if result := results[test]; result.State != "passed" {
-			t.Errorf("%s: %s\n%s", result.State, test, result.Failure.Message)
+	t.Run("Kubernetes", func(t *testing.T) {
+		t.Parallel()
+		results := c.upstream(t, c.chosen(t, "upstream.txt"))
+		for _, test := range slices.Sorted(maps.Keys(results)) {
+			if result := results[test]; result.State != "passed" {
+				t.Errorf("%s: %s\n%s", result.State, test, result.Failure.Message)
+			}
 		}
-	}
+	})
+	t.Run("NetworkPolicyAPI", func(t *testing.T) {
+		t.Parallel()
+		c.testNetworkPolicyAPI(t)
+	})
 }
 
 // Without enforcement, as with the reference plugin bridge, upstream's tests of policies fail, but for five.
