@@ -1,5 +1,6 @@
 // Package e2e runs the built binaries: nodes and containers are namespaces, the plugin is called through libcni, the
-// packets are real. The machine's own namespace is compared before and after.
+// packets are real. The machine's own namespace is compared before and after. Names of files begin with the part
+// that they test; what tests share is in this file and in helper_*.go.
 package e2e
 
 import (
