@@ -63,9 +63,8 @@ func newCluster(t *testing.T, cni string) *cluster {
 	}
 	running = nil
 	script(t, "down.sh")
-	if _, err := run("", "env", "CNI="+cni, "./up.sh"); err != nil {
-		t.Fatal(err)
-	}
+	t.Setenv("CNI", cni)
+	script(t, "up.sh")
 	c := &cluster{cni: cni, dual: os.Getenv("IPFAMILY") == "dual"}
 	c.nodes = strings.Fields(c.kubectl(t, "get", "node", "-o", "jsonpath={.items[*].metadata.name}"))
 	running = c

@@ -38,7 +38,9 @@ func TestNetworkPolicyAPIList(t *testing.T) {
 	wantList(t, "networkpolicyapi.txt", suiteName.FindAllStringSubmatch(string(out), -1))
 }
 
-func (c *cluster) testNetworkPolicyAPI(t *testing.T) {
+// All tests of networkpolicyapi.txt that this cluster allows pass.
+func TestNetworkPolicyAPI(t *testing.T) {
+	c := porin(t)
 	tests := c.chosen(t, "networkpolicyapi.txt")
 	if len(tests) == 0 {
 		t.Skip("networkpolicyapi.txt has no tests for this cluster")

@@ -15,7 +15,7 @@ for cluster in "1 iptables ipv4" "1 iptables dual" "1 nftables ipv4" "1 nftables
 	skip=^$ last=yes
 	if [ -z "$all" ]; then
 		case $cluster in
-		"1 iptables ipv4") last=no skip='^Test(Upgrade|KilledAgents|Evicted|SetBack|Chart|Restarts)$' ;;
+		"1 iptables ipv4") last=no skip='^Test(NetworkPolicyAPI|Upgrade|KilledAgents|Evicted|SetBack|Chart|Restarts)$' ;;
 		"3 nftables dual") skip='^TestTutorial$' ;; # the page has a node
 		*) continue ;;
 		esac

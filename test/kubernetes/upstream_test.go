@@ -117,23 +117,15 @@ func wantList(t *testing.T, list string, upstream [][]string) {
 	}
 }
 
-// All tests of upstream.txt and of networkpolicyapi.txt that this cluster allows pass, both lists at once: the second
-// waits most of its time for connections that are denied.
+// All tests of upstream.txt that this cluster allows pass.
 func TestUpstream(t *testing.T) {
 	c := porin(t)
-	t.Run("Kubernetes", func(t *testing.T) {
-		t.Parallel()
-		results := c.upstream(t, c.chosen(t, "upstream.txt"))
-		for _, test := range slices.Sorted(maps.Keys(results)) {
-			if result := results[test]; result.State != "passed" {
-				t.Errorf("%s: %s\n%s", result.State, test, result.Failure.Message)
-			}
+	results := c.upstream(t, c.chosen(t, "upstream.txt"))
+	for _, test := range slices.Sorted(maps.Keys(results)) {
+		if result := results[test]; result.State != "passed" {
+			t.Errorf("%s: %s\n%s", result.State, test, result.Failure.Message)
 		}
-	})
-	t.Run("NetworkPolicyAPI", func(t *testing.T) {
-		t.Parallel()
-		c.testNetworkPolicyAPI(t)
-	})
+	}
 }
 
 // Without enforcement, as with the reference plugin bridge, upstream's tests of policies fail, but for five.

@@ -60,7 +60,8 @@ func TestConformance(t *testing.T) {
 	s := suite.New(suite.Options{
 		Client: mounting{c, *folder}, ClientSet: clientset, KubeConfig: *kubeconfig,
 		CleanupBaseResources: true, EnableAllSupportedFeatures: true,
-		TimeoutConfig: config.TimeoutConfig{RequestTimeout: time.Second}, // by default three, and half of the requests get no answer
+		// By default 3 s and 0.5 s, and half of the requests get no answer.
+		TimeoutConfig: config.TimeoutConfig{RequestTimeout: 500 * time.Millisecond, PokeInterval: 50 * time.Millisecond},
 	})
 	s.Setup(t)
 	s.Run(t, tests.ConformanceTests)
