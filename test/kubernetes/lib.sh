@@ -7,6 +7,7 @@ RUN=$DIR/run PKI=$DIR/run/pki # the state of the running cluster
 : "${CNI:=none}"         # none: a plugin has to be installed; bridge: the reference plugins and static routes
 : "${PROXY:=iptables}"   # the mode of kube-proxy: iptables, nftables; none: no kube-proxy
 : "${IPFAMILY:=ipv4}"    # ipv4, dual
+: "${RUNTIME:=runc}"     # runc; crun, which takes a third of its processor time
 # Node nX has $NET4.(10+X) and $NET6:(10+X), and the podCIDRs 10.244.X.0/24 and fd00:10:244:X::/64. The machine, where the control plane is, has 1.
 NET4=172.30.0 NET6=fd00:172:30: SERVER=172.30.0.1
 PAUSE=registry.k8s.io/pause:3.10.2 # as upstream's tests call it

@@ -14,6 +14,7 @@ mount --rbind /sys/fs/cgroup /run/cgroup
 mount -t sysfs sysfs /sys
 mount --rbind /run/cgroup /sys/fs/cgroup
 umount -l /run/cgroup && rmdir /run/cgroup
+mount --bind /dev/null /sys/fs/cgroup/unified/cgroup.controllers # crun refuses controllers there
 mount -t bpf bpf /sys/fs/bpf
 mount -t tracefs tracefs /sys/kernel/tracing 2>/dev/null || true
 mount --make-rshared /

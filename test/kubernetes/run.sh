@@ -1,5 +1,5 @@
 #!/bin/bash
-# make e2e-kubernetes: runs the tests in two clusters, 1 node with iptables and IPv4, and 3 nodes with nftables and dual stack. The first leaves out
+# make e2e-kubernetes: runs the tests in two clusters, 1 node with iptables, IPv4 and runc, and 3 nodes with nftables, dual stack and crun. The first leaves out
 # what the second shows. With values of NODES, PROXY or IPFAMILY: all tests in all clusters that agree with them; FULL=1: in all eight. It prints at the end which
 # passed. $1 is the test binary, $2 the pattern of tests.
 set -uo pipefail
@@ -20,9 +20,10 @@ for cluster in "1 iptables ipv4" "1 iptables dual" "1 nftables ipv4" "1 nftables
 		*) continue ;;
 		esac
 	fi
-	name="$nodes nodes, $proxy, $family" began=$SECONDS verdict=passed
+	[ "$nodes" = 1 ] && runtime=runc || runtime=crun
+	name="$nodes nodes, $proxy, $family, $runtime" began=$SECONDS verdict=passed
 	echo "== $name"
-	LAST=$last NODES=$nodes PROXY=$proxy IPFAMILY=$family "$1" -test.v -test.timeout 75m -test.run "$2" -test.skip "$skip" || verdict=FAILED status=1
+	LAST=$last RUNTIME=$runtime NODES=$nodes PROXY=$proxy IPFAMILY=$family "$1" -test.v -test.timeout 75m -test.run "$2" -test.skip "$skip" || verdict=FAILED status=1
 	results+=("$verdict $name, in $((SECONDS - began)) s")
 done
 printf '%s\n' "== in $SECONDS s" "${results[@]}"

@@ -7,7 +7,7 @@ here=$(cd "$(dirname "$0")" && pwd)
 [ -f "$IMAGES/e2e.tar" ] || { say "no $IMAGES/e2e.tar: run build.sh first"; exit 1; }
 [ ! -d "$RUN" ] || { say "$RUN is there: run down.sh first"; exit 1; }
 mkdir -p "$RUN"/{pids,commands,log,pki}
-printf '%s\n' "NODES=$NODES" "CNI=$CNI" "PROXY=$PROXY" "IPFAMILY=$IPFAMILY" >"$RUN/params"
+printf '%s\n' "NODES=$NODES" "CNI=$CNI" "PROXY=$PROXY" "IPFAMILY=$IPFAMILY" "RUNTIME=$RUNTIME" >"$RUN/params"
 trap '[ $? = 0 ] || say "failed; down.sh removes the rest"' EXIT
 
 cert() { # NAME SUBJECT [ALTERNATIVE-NAMES]
@@ -105,7 +105,7 @@ node() { # nX
 	  conf_dir = "/etc/cni/net.d"
 	[plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes.runc]
 	  runtime_type = "io.containerd.runc.v2"
-	  options = {BinaryName = "$BIN/runc", SystemdCgroup = false}
+	  options = {BinaryName = "$RUNTIME", SystemdCgroup = false}
 	TOML
 	cat >"$d/kubelet.yaml" <<-YAML
 	apiVersion: kubelet.config.k8s.io/v1beta1
