@@ -99,15 +99,11 @@ static __always_inline _Bool connection_is_valid(const struct connection *c, __u
 	       (c->path != PATH_SHORTCUT || slot_matches(c->peer_id, c->peer_generation));
 }
 
-/*
- * connection_delete may run on two CPUs for the same entry: only one of them counts it as removed. As a global function
- * it is verified by itself, once. It returns 0.
- */
-__noinline int connection_delete(const struct connection_key *key, __u32 charged)
+/* connection_delete may run on two CPUs for the same entry: only one of them counts it as removed. */
+static __always_inline void connection_delete(const struct connection_key *key, __u32 charged)
 {
-	if (key && !bpf_map_delete_elem(&connections, key))
+	if (!bpf_map_delete_elem(&connections, key))
 		usage_removed(charged);
-	return 0;
 }
 
 /*
@@ -170,15 +166,13 @@ static __always_inline __u32 connection_checksum(const struct connection_key *ke
 }
 
 /*
- * connection_insert writes an entry. The caller has asked usage_allows before. It returns 0 when another CPU has
- * written the entry, or the map is full. As a global function it is verified by itself, once.
+ * connection_insert writes an entry. The caller has asked usage_allows before. It returns false when another CPU has
+ * written the entry, or the map is full.
  */
-__noinline int connection_insert(const struct connection_key *key, struct connection *c, __u32 now)
+static __always_inline _Bool connection_insert(const struct connection_key *key, struct connection *c, __u32 now)
 {
 	long err;
 
-	if (!key || !c)
-		return 0;
 	c->checksum = connection_checksum(key, c);
 	c->expires = now + connection_lifetime(c, key->protocol);
 	err = bpf_map_update_elem(&connections, key, c, BPF_NOEXIST);

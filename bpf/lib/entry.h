@@ -84,16 +84,16 @@ static __always_inline _Bool connection_reverse(struct connection *reverse, cons
 
 /*
  * connection_open_shortcut writes the entries of both pods, or none. It returns whether the connection takes the
- * shortcut, as this or another CPU has decided. As a global function it is verified by itself, once, and has a stack of
- * its own for the other pod's entry.
+ * shortcut, as this or another CPU has decided.
  */
-__noinline int connection_open_shortcut(const struct connection_key *key, struct connection *c, const struct connection_key *peer, __u32 now)
+static __always_inline _Bool connection_open_shortcut(const struct connection_key *key, struct connection *c,
+						      const struct connection_key *peer, __u32 now)
 {
 	struct connection reverse;
 	const struct connection *other;
 	_Bool inserted;
 
-	if (!key || !c || !peer || !connection_reverse(&reverse, c, &key->remote) || !usage_allows(c->id, 2))
+	if (!connection_reverse(&reverse, c, &key->remote) || !usage_allows(c->id, 2))
 		return 0;
 	inserted = connection_insert(peer, &reverse, now);
 	if (!inserted) {
