@@ -205,6 +205,7 @@ func TestSlowBody(t *testing.T) {
 		}
 		write(t, p.server, okEmpty)
 		read(t, p.client, "\r\n\r\n")
+		synctest.Wait() // a pipe whose other end is closed refuses deadlines, which a socket does not
 		p.client.Close()
 		if err := <-p.done; err != nil {
 			t.Error(err)
