@@ -5,7 +5,6 @@ import (
 	"context"
 	"flag"
 	"fmt"
-	"os"
 	"testing"
 	"time"
 
@@ -20,19 +19,7 @@ import (
 	"sigs.k8s.io/network-policy-api/conformance/utils/suite"
 )
 
-const (
-	agnhost  = "/agnhost"  // the program of the suite's pods, whose place this program takes for SCTP
-	programs = "/programs" // the folder of both in pods
-)
-
-var folder = flag.String("programs", "", "folder of the nodes with agnhost and this program, networkpolicyapi.test")
-
-func TestMain(m *testing.M) {
-	if os.Args[0] == agnhost {
-		runAgnhost()
-	}
-	os.Exit(m.Run())
-}
+var folder = flag.String("programs", "", "folder of the nodes with agnhost and agnhost-sctp, of the folder agnhost")
 
 // TestNames prints the names of the suite's tests.
 func TestNames(*testing.T) {
@@ -67,7 +54,7 @@ func TestConformance(t *testing.T) {
 	s.Run(t, tests.ConformanceTests)
 }
 
-// mounting creates StatefulSets whose containers have this program in the place of agnhost.
+// mounting creates StatefulSets whose containers have agnhost-sctp in the place of agnhost.
 type mounting struct {
 	client.Client
 	folder string
@@ -80,8 +67,8 @@ func (m mounting) Create(ctx context.Context, object client.Object, options ...c
 		spec["volumes"] = []any{map[string]any{"name": "programs", "hostPath": map[string]any{"path": m.folder}}}
 		for _, container := range spec["containers"].([]any) {
 			container.(map[string]any)["volumeMounts"] = []any{
-				map[string]any{"name": "programs", "mountPath": programs},
-				map[string]any{"name": "programs", "mountPath": agnhost, "subPath": "networkpolicyapi.test"},
+				map[string]any{"name": "programs", "mountPath": "/programs"},
+				map[string]any{"name": "programs", "mountPath": "/agnhost", "subPath": "agnhost-sctp"},
 			}
 		}
 	}

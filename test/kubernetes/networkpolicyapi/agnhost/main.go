@@ -1,4 +1,7 @@
-package networkpolicyapi
+// Command agnhost takes the place of agnhost in the pods of network-policy-api's tests, for SCTP. Where the kernel has no
+// sockets of SCTP, raw sockets connect and serve: an INIT that gets its INIT ACK is a connection. For all else it runs
+// agnhost, from the folder that conformance_test.go mounts.
+package main
 
 import (
 	"bytes"
@@ -15,9 +18,7 @@ import (
 	"time"
 )
 
-// runAgnhost is agnhost, and ends the process. Without sockets of SCTP in the kernel, raw sockets connect and serve: an
-// INIT that gets its INIT ACK is a connection.
-func runAgnhost() {
+func main() {
 	var err error
 	switch args := strings.Join(os.Args[1:], " "); {
 	case kernelHasSCTP():
@@ -33,10 +34,9 @@ func runAgnhost() {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
-	os.Exit(0)
 }
 
-func execOther() error { return syscall.Exec(programs+"/agnhost", os.Args, os.Environ()) }
+func execOther() error { return syscall.Exec("/programs/agnhost", os.Args, os.Environ()) }
 
 func kernelHasSCTP() bool {
 	fd, err := syscall.Socket(syscall.AF_INET, syscall.SOCK_STREAM|syscall.SOCK_CLOEXEC, syscall.IPPROTO_SCTP)
