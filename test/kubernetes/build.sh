@@ -117,7 +117,7 @@ kubernetes "$BIN/e2e.test" k8s.io/kubernetes/test/e2e
 (
 	cd "$here/networkpolicyapi" && export GOFLAGS='-buildvcs=false -trimpath'
 	"$GO" test -c -vet=off -ldflags '-s -w' -o "$BIN/networkpolicyapi.test" .
-	"$GO" build -ldflags '-s -w' -o "$BIN/agnhost-sctp" ./agnhost
+	"$GO" build -ldflags '-s -w' -o "$BIN/agnhost-sctp" ./agnhost-sctp
 	install -m 644 "$("$GO" list -m -f '{{.Dir}}' sigs.k8s.io/network-policy-api)/config/crd/experimental/policy.networking.k8s.io_clusternetworkpolicies.yaml" \
 		"$BIN/networkpolicyapi.yaml"
 )

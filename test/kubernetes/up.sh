@@ -105,7 +105,7 @@ node() { # nX
 	  conf_dir = "/etc/cni/net.d"
 	[plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes.runc]
 	  runtime_type = "io.containerd.runc.v2"
-	  options = {BinaryName = "$RUNTIME", SystemdCgroup = false}
+	  options = {BinaryName = "$BIN/$RUNTIME", SystemdCgroup = false}
 	TOML
 	cat >"$d/kubelet.yaml" <<-YAML
 	apiVersion: kubelet.config.k8s.io/v1beta1

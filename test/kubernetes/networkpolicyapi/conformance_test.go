@@ -19,7 +19,7 @@ import (
 	"sigs.k8s.io/network-policy-api/conformance/utils/suite"
 )
 
-var folder = flag.String("programs", "", "folder of the nodes with agnhost and agnhost-sctp, of the folder agnhost")
+var folder = flag.String("programs", "", "folder of the nodes with the programs agnhost and agnhost-sctp")
 
 // TestNames prints the names of the suite's tests.
 func TestNames(*testing.T) {

@@ -1,6 +1,6 @@
-// Command agnhost takes the place of agnhost in the pods of network-policy-api's tests, for SCTP. Where the kernel has
-// no sockets of SCTP, raw sockets connect and serve: an INIT that gets its INIT ACK is a connection. For all else it
-// runs agnhost, from the folder that conformance_test.go mounts.
+// Command agnhost-sctp takes the place of agnhost in the pods of network-policy-api's tests, for SCTP. Where the kernel
+// has no sockets of SCTP, raw sockets connect and serve: an INIT that gets its INIT ACK is a connection. For all else
+// it runs agnhost, from the folder that conformance_test.go mounts.
 package main
 
 import (
