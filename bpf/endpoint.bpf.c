@@ -94,23 +94,20 @@ static __always_inline enum verdict send_direct(struct __sk_buff *ctx, struct pa
 	return bpf_redirect_neigh(next.ifindex, &next.neighbour, sizeof(next.neighbour), 0);
 }
 
-/* send has the packet take the path of its connection. */
+/* send has the packet take the path of its connection, or the stack if it is not plain. */
 static __always_inline enum verdict send(struct __sk_buff *ctx, struct packet *pkt, const struct flow *flow, const struct connection *c)
 {
-	if (c->path == PATH_SHORTCUT)
-		return deliver(ctx, pkt, c);
-	if (c->path == PATH_DIRECT)
-		return send_direct(ctx, pkt, flow, c);
+	if (c->path != PATH_STACK && is_plain(ctx, pkt))
+		return c->path == PATH_SHORTCUT ? deliver(ctx, pkt, c) : send_direct(ctx, pkt, flow, c);
 	return to_stack(ctx, c->id, c->state & STATE_OPENED_HERE);
 }
 
 /*
- * from_pod_miss handles a packet that has no entry in the map connections. It returns why the packet is dropped, or
- * DROP_NONE and sets *verdict.
+ * from_pod_miss handles a packet that has no entry in the map connections, and fills in *c. It returns why the packet is
+ * dropped, or DROP_NONE.
  */
 static __always_inline enum drop_reason from_pod_miss(struct __sk_buff *ctx, struct packet *pkt, const struct flow *flow,
-						      const struct connection_key *key, struct connection *c, __u32 now,
-						      enum verdict *verdict)
+						      const struct connection_key *key, struct connection *c, __u32 now)
 {
 	const struct link *link = link_lookup(ctx);
 	enum drop_reason reason;
@@ -123,25 +120,21 @@ static __always_inline enum drop_reason from_pod_miss(struct __sk_buff *ctx, str
 	if (denies_often(link->id, flow, now))
 		return DROP_DENIED_OFTEN;
 	if (!(flow->flags & FLOW_TRACKED)) {
-		*verdict = to_stack(ctx, link->id, !(pkt->transport.later && fragments_pass(key, now)));
+		c->id = link->id;
+		c->path = PATH_STACK;
+		c->state = pkt->transport.later && fragments_pass(key, now) ? 0 : STATE_OPENED_HERE;
 		return DROP_NONE;
 	}
 	reason = path_from_pod(ctx, pkt, flow, key, link, c, now);
-	if (reason)
-		return reason;
-	if (c->state & STATE_OPENED_HERE && !(flow->flags & FLOW_ERROR))
+	if (!reason && c->state & STATE_OPENED_HERE && !(flow->flags & FLOW_ERROR))
 		event_opened(ctx, pkt, flow, c, EVENT_FROM_POD, now);
-	if (is_first_fragment(pkt) && !(c->state & STATE_OPENED_HERE))
-		fragments_note(key, c, now);
-	*verdict = send(ctx, pkt, flow, c);
-	return DROP_NONE;
+	return reason;
 }
 
 /* from_pod sees what a pod sends: host end, ingress. */
 SEC("tc")
 int from_pod(struct __sk_buff *ctx)
 {
-	enum verdict verdict = VERDICT_DROP;
 	struct connection *own = NULL, c;
 	__u32 now = ticks_now();
 	struct connection_key key;
@@ -158,23 +151,21 @@ int from_pod(struct __sk_buff *ctx)
 	if (flow.flags & FLOW_TRACKED)
 		own = connection_find(&key, &flow, OPENED_BY_POD, 0, now);
 	if (!own || !connection_copy(&c, own, &key) || !addr_equal(&pkt.source, &c.local) || !mac_equal(&pkt.sender, &c.mac)) {
-		reason = from_pod_miss(ctx, &pkt, &flow, &key, &c, now, &verdict);
+		reason = from_pod_miss(ctx, &pkt, &flow, &key, &c, now);
 		if (reason)
 			goto drop;
-		return verdict;
+	} else {
+		reason = connection_decide_again(ctx, &pkt, &key, &flow, own, &c);
+		if (reason) {
+			connection_touch_denied(own, &flow, now);
+			goto drop;
+		}
+		if (is_unanswered(&c, &flow))
+			own->path = c.path = PATH_STACK;
+		connection_note_outgoing(own, &key, &flow, now);
 	}
-	reason = connection_decide_again(ctx, &pkt, &key, &flow, own, &c);
-	if (reason) {
-		connection_touch_denied(own, &flow, now);
-		goto drop;
-	}
-	if (is_unanswered(&c, &flow))
-		own->path = c.path = PATH_STACK;
-	connection_note_outgoing(own, &key, &flow, now);
 	if (is_first_fragment(&pkt) && !(c.state & STATE_OPENED_HERE))
 		fragments_note(&key, &c, now);
-	if (!is_plain(ctx, &pkt))
-		return to_stack(ctx, c.id, c.state & STATE_OPENED_HERE);
 	return send(ctx, &pkt, &flow, &c);
 drop:
 	return drop_with_event(ctx, &pkt, &flow, link_id(ctx), EVENT_FROM_POD, reason, now);

@@ -100,7 +100,7 @@ static __always_inline _Bool connection_is_valid(const struct connection *c, __u
 }
 
 /* connection_delete may run on two CPUs for the same entry: only one of them counts it as removed. */
-static __always_inline void connection_delete(const struct connection_key *key, __u32 charged)
+static __noinline void connection_delete(const struct connection_key *key, __u32 charged)
 {
 	if (!bpf_map_delete_elem(&connections, key))
 		usage_removed(charged);
@@ -167,9 +167,10 @@ static __always_inline __u32 connection_checksum(const struct connection_key *ke
 
 /*
  * connection_insert writes an entry. The caller has asked usage_allows before. It returns false when another CPU has
- * written the entry, or the map is full.
+ * written the entry, or the map is full. It is not global, because in Linux 6.1 an argument of a global function is no
+ * key of a map.
  */
-static __always_inline _Bool connection_insert(const struct connection_key *key, struct connection *c, __u32 now)
+static __noinline __attribute__((unused)) _Bool connection_insert(const struct connection_key *key, struct connection *c, __u32 now)
 {
 	long err;
 

@@ -86,8 +86,8 @@ static __always_inline _Bool connection_reverse(struct connection *reverse, cons
  * connection_open_shortcut writes the entries of both pods, or none. It returns whether the connection takes the
  * shortcut, as this or another CPU has decided.
  */
-static __always_inline _Bool connection_open_shortcut(const struct connection_key *key, struct connection *c,
-						      const struct connection_key *peer, __u32 now)
+static __noinline _Bool connection_open_shortcut(const struct connection_key *key, struct connection *c,
+						 const struct connection_key *peer, __u32 now)
 {
 	struct connection reverse;
 	const struct connection *other;

@@ -175,13 +175,16 @@ static __always_inline enum drop_reason decided(__u32 verdict, __u32 class, enum
 	return DROP_POLICY_UNMANAGED;
 }
 
-/* decide_egress: may the pod open a connection to the address? DROP_PROXY is that it may by way of the proxy. */
-static __always_inline enum drop_reason decide_egress(__u32 id, const struct addr *to, __u8 protocol, __be16 port)
+/*
+ * decide_egress returns an enum drop_reason: may the pod open a connection to the address? DROP_PROXY is that it may by
+ * way of the proxy. port is in wire order. As a global function it is verified by itself, once.
+ */
+__noinline int decide_egress(__u32 id, const struct addr *to, __u32 protocol, __u32 port)
 {
 	const struct policy *p = policy_of(id);
 	__u32 copy = policy_copy(), table, class;
 
-	if (!p)
+	if (!p || !to)
 		return DROP_POLICY_EGRESS;
 	table = copy ? p->egress[1] : p->egress[0];
 	if (!table)
@@ -197,17 +200,19 @@ static __always_inline __be16 fragment_port(__u8 protocol)
 }
 
 /*
- * decide_ingress: may the address open a connection to the pod? from_node says that the node itself has sent the
- * packet. If it has only forwarded it, an address of the node counts as one from outside. DROP_PROXY is that it may by way of the proxy.
+ * decide_ingress returns an enum drop_reason: may the address open a connection to the pod? from_node says that the
+ * node itself has sent the packet. If it has only forwarded it, an address of the node counts as one from outside.
+ * DROP_PROXY is that it may by way of the proxy. port is in wire order. As a global function it is verified by itself,
+ * once.
  */
-static __always_inline enum drop_reason decide_ingress(__u32 id, const struct addr *from, _Bool from_node, __u8 protocol, __be16 port)
+__noinline int decide_ingress(__u32 id, const struct addr *from, __u32 from_node, __u32 protocol, __u32 port)
 {
 	const struct policy *p = policy_of(id);
 	__u32 copy = policy_copy(), table, class;
 	struct unmanaged *count;
 	enum drop_reason reason;
 
-	if (!p)
+	if (!p || !from)
 		return DROP_POLICY_INGRESS;
 	table = copy ? p->ingress[1] : p->ingress[0];
 	if (!table)

@@ -72,8 +72,11 @@ static __always_inline _Bool usage_has_room(const struct usage *u, __u32 n, __u3
 	return (__s32)(u->inserted - u->removed + n) <= (__s32)room;
 }
 
-/* usage_allows: may the endpoint have n more entries? A refusal is counted. */
-static __always_inline _Bool usage_allows(__u32 id, __u32 n)
+/*
+ * usage_allows: may the endpoint have n more entries? A refusal is counted. As a global function it is verified by
+ * itself, once.
+ */
+__noinline int usage_allows(__u32 id, __u32 n)
 {
 	__u32 zero = 0;
 	const struct limits *l = bpf_map_lookup_elem(&limits, &zero);
