@@ -93,7 +93,7 @@ var mayImport = map[string][]string{
 	"internal/httpx":                  {"api/v1", "internal/fault"},
 	"internal/netns":                  {},
 	"internal/nft":                    {"internal/netns", "internal/nl", "internal/reconcile", "internal/task"},
-	"internal/nl":                     {},
+	"internal/nl":                     {"internal/netns"},
 	"internal/rtnl":                   {},
 	"internal/deletionrecords":        {},
 	"internal/settings":               {},

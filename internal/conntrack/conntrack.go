@@ -41,12 +41,8 @@ func Open(namespace int) (*Socket, error) {
 	if namespace == 0 {
 		return open()
 	}
-	var socket *Socket
-	err := netns.In(namespace, func() (err error) { // not by the library, which drops the error of the socket there
-		socket, err = open()
-		return err
-	})
-	if err != nil && socket != nil { // the thread did not return
+	socket, err := netns.Call(namespace, open) // not by the library, which drops the error of the socket there
+	if err != nil && socket != nil {           // the thread did not return
 		_ = socket.Close()
 		socket = nil
 	}

@@ -2,6 +2,7 @@
 package diskfile
 
 import (
+	"encoding/json"
 	"errors"
 	"os"
 	"path/filepath"
@@ -28,6 +29,24 @@ func Replace(path string, text []byte) error {
 		return err
 	}
 	return SyncDir(filepath.Dir(path))
+}
+
+// ReplaceJSON is [Replace] of a value, encoded.
+func ReplaceJSON(path string, value any) error {
+	text, err := json.MarshalIndent(value, "", " ")
+	if err != nil {
+		return err
+	}
+	return Replace(path, append(text, '\n'))
+}
+
+// ReadJSON decodes the file into value. Without a file it returns fs.ErrNotExist.
+func ReadJSON(path string, value any) error {
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return err
+	}
+	return json.Unmarshal(text, value)
 }
 
 // SyncDir syncs the names in a folder to the disk.

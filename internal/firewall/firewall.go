@@ -46,10 +46,7 @@ func ownerOf(names []string) string {
 
 // Dropping returns the chains that drop forwarded packets of the network namespace unless a rule accepts them. It
 // leaves out Porin's tables.
-func Dropping(namespace *os.File) (chains []Chain, err error) {
-	err = netns.In(int(namespace.Fd()), func() (err error) { chains, err = dropping(); return err })
-	return chains, err
-}
+func Dropping(namespace *os.File) ([]Chain, error) { return netns.Call(int(namespace.Fd()), dropping) }
 
 func dropping() (found []Chain, err error) {
 	conn, err := nftables.New(nftables.AsLasting())

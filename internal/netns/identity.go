@@ -44,13 +44,7 @@ func CheckContainer(fd int) error {
 
 // Cookie identifies the network namespace that fd is a file descriptor of, for as long as the machine runs
 // (SO_NETNS_COOKIE, Linux 5.14). The inode number does not: the kernel gives it to the next namespace.
-func Cookie(fd int) (cookie uint64, err error) {
-	err = In(fd, func() error {
-		cookie, err = cookieHere()
-		return err
-	})
-	return cookie, err
-}
+func Cookie(fd int) (uint64, error) { return Call(fd, cookieHere) }
 
 // OwnCookie identifies the network namespace of the process.
 var OwnCookie = sync.OnceValues(cookieHere)

@@ -30,6 +30,15 @@ func In(fd int, f func() error) error {
 	return result(done)
 }
 
+// Call is [In] for a function with a result, which Call returns also when the thread cannot return.
+func Call[T any](fd int, f func() (T, error)) (result T, err error) {
+	err = In(fd, func() (err error) {
+		result, err = f()
+		return err
+	})
+	return result, err
+}
+
 // onThread starts f in a goroutine that is locked to its thread, and not to the main thread. The thread ends with f
 // unless f unlocks it.
 func onThread(f func()) {

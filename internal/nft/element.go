@@ -35,6 +35,27 @@ func (s State) Add(set *Set, e Element) {
 	s[set][e.Key] = e
 }
 
+// AddPrefixes inserts the prefixes of the family into a set with ranges. These must not overlap: a prefix in a wider one
+// is left out.
+func (s State) AddPrefixes(set *Set, f Family, prefixes []netip.Prefix) {
+	var last netip.Prefix
+	for _, p := range slices.SortedFunc(slices.Values(prefixes), netip.Prefix.Compare) { // a wider one comes first
+		if f.has(p.Addr()) && !last.Overlaps(p) {
+			s.Add(set, Prefix(p))
+			last = p
+		}
+	}
+}
+
+// AddAddresses inserts the addresses of the family.
+func (s State) AddAddresses(set *Set, f Family, addrs []netip.Addr) {
+	for _, addr := range addrs {
+		if addr = addr.Unmap(); f.has(addr) {
+			s.Add(set, Element{Key: string(addr.AsSlice())})
+		}
+	}
+}
+
 // Has reports whether the set has an element with the key.
 func (s State) Has(set *Set, key string) bool {
 	_, ok := s[set][key]

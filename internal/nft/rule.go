@@ -1,6 +1,9 @@
 package nft
 
 import (
+	"net/netip"
+
+	"github.com/google/nftables"
 	"github.com/google/nftables/binaryutil"
 	"github.com/google/nftables/expr"
 	"golang.org/x/sys/unix"
@@ -69,18 +72,27 @@ func (r Rule) Load(s *Set) Rule {
 // Protocol matches a transport protocol.
 func (r Rule) Protocol(number byte) Rule { return r.Meta(expr.MetaKeyL4PROTO, 0).Equal(0, number) }
 
-// Family is IPv4 or IPv6, as far as rules differ.
+// Family is IPv4 or IPv6, as far as rules and sets differ.
 type Family struct {
-	Number              byte // NFPROTO_...
+	Name                string // "ipv4"
+	Number              byte   // NFPROTO_...
+	Address             nftables.SetDatatype
 	source, destination uint32
 	size                uint32 // of an address, in bytes
 }
 
 // The families.
 var (
-	IPv4 = Family{Number: unix.NFPROTO_IPV4, source: 12, destination: 16, size: 4}
-	IPv6 = Family{Number: unix.NFPROTO_IPV6, source: 8, destination: 24, size: 16}
+	IPv4 = Family{Name: "ipv4", Number: unix.NFPROTO_IPV4, Address: nftables.TypeIPAddr, source: 12, destination: 16, size: 4}
+	IPv6 = Family{Name: "ipv6", Number: unix.NFPROTO_IPV6, Address: nftables.TypeIP6Addr, source: 8, destination: 24, size: 16}
 )
+
+// Addresses is a set of addresses of the family, or with ranges of prefixes. Its name ends with the family's.
+func (f Family) Addresses(name string, ranges bool) *Set {
+	return &Set{Name: name + "-" + f.Name, Key: f.Address, Ranges: ranges}
+}
+
+func (f Family) has(addr netip.Addr) bool { return addr.BitLen() == 8*int(f.size) }
 
 // Words is how many registers an address takes.
 func (f Family) Words() uint32 { return f.size / 4 }

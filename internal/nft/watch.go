@@ -5,12 +5,10 @@ import (
 	"context"
 	"encoding/binary"
 	"fmt"
-	"syscall"
 
 	"github.com/google/nftables"
 	"golang.org/x/sys/unix"
 
-	"porin.dev/porin/internal/netns"
 	"porin.dev/porin/internal/nl"
 )
 
@@ -22,12 +20,8 @@ func (o *Owner) Run(ctx context.Context) error { return o.follower.Run(ctx) }
 
 // Watch returns a channel that receives the name of the table when another program may have changed it, and when an
 // Apply has failed. It is closed when ctx ends, and when notifications were lost, and must be read to its end.
-func (o *Owner) Watch(ctx context.Context) (_ <-chan string, err error) {
-	var notifications <-chan syscall.NetlinkMessage
-	err = netns.In(int(o.namespace.Fd()), func() error {
-		notifications, err = nl.Watch(ctx, unix.NETLINK_NETFILTER, groupNFTables)
-		return err
-	})
+func (o *Owner) Watch(ctx context.Context) (<-chan string, error) {
+	notifications, err := nl.WatchIn(ctx, o.namespace, unix.NETLINK_NETFILTER, groupNFTables)
 	if err != nil {
 		return nil, fmt.Errorf("watch the nftables ruleset: %w", err)
 	}

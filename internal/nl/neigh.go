@@ -28,13 +28,9 @@ func (n *Neighbours) Close() { n.socket.Socket.Close() }
 // Get reads the entry of an address on the interface: unix.ENOENT when there is none, unix.ENODEV without the
 // interface. Linux 5.0 and later.
 func (n *Neighbours) Get(link int, addr netip.Addr) (*netlink.Neigh, error) {
-	family := netlink.FAMILY_V4
-	if addr.Is6() {
-		family = netlink.FAMILY_V6
-	}
 	request := nl.NewNetlinkRequest(unix.RTM_GETNEIGH, 0)
 	request.Sockets = map[int]*nl.SocketHandle{unix.NETLINK_ROUTE: n.socket}
-	request.AddData(&netlink.Ndmsg{Family: uint8(family), Index: uint32(link)})
+	request.AddData(&netlink.Ndmsg{Family: uint8(FamilyOf(addr)), Index: uint32(link)})
 	request.AddData(nl.NewRtAttr(netlink.NDA_DST, addr.AsSlice()))
 	entries, err := request.Execute(unix.NETLINK_ROUTE, unix.RTM_NEWNEIGH)
 	if err != nil {

@@ -3,13 +3,21 @@ package nl
 import (
 	"context"
 	"fmt"
+	"os"
 	"syscall"
 
 	"github.com/vishvananda/netlink/nl"
+
+	"porin.dev/porin/internal/netns"
 )
 
 // watchBuffer is room for the notifications of a burst.
 const watchBuffer = 4 << 20
+
+// WatchIn is [Watch] in another network namespace.
+func WatchIn(ctx context.Context, namespace *os.File, protocol int, groups ...uint) (<-chan syscall.NetlinkMessage, error) {
+	return netns.Call(int(namespace.Fd()), func() (<-chan syscall.NetlinkMessage, error) { return Watch(ctx, protocol, groups...) })
+}
 
 // Watch returns what the kernel tells the multicast groups of the protocol, in the network namespace of the calling
 // thread, from now on. The channel is closed when ctx ends, and when notifications were lost. It must be read to its
