@@ -17,8 +17,7 @@ const maxMethods, maxFiles = 15, 2
 var spread = map[string]int{
 	"api/v1/client.Client":           12, // a file for each resource of the API
 	"cmd/porin.session":              15, // a file for each command
-	"cells/datapath.Datapath":        6,
-	"cells/datapath.uplinks":         3,
+	"cells/datapath.Datapath":        5,
 	"cells/ipam/allocator.Allocator": 6,
 	"cells/monitor/flow.Collector":   3,
 	"cells/node.router":              3,

@@ -44,7 +44,7 @@ func (n *nodeLinks) Delete(e Entry) error {
 	if n.handle == nil {
 		return ErrNotStarted
 	}
-	err := explain("take down link", e.Link, ignoreRefusal(n.handle.LinkSetDown(nl.LinkAt(e.Link))))
+	err := explain("take down link", e.Link, nl.IgnoreAbsent(n.handle.LinkSetDown(nl.LinkAt(e.Link))))
 	for _, part := range append(n.addresses[:len(n.addresses):len(n.addresses)], n.programs) {
 		err = errors.Join(err, part.Delete(e))
 	}

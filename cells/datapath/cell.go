@@ -39,10 +39,18 @@ func Module(cfg Config) fx.Option {
 		endpointmanager.Describe(newDescriber),
 		doctor.Check(func(c *Checker) *Checker { return c }),
 		capacity.Provide(NewCapacitySource),
-		supervisor.Tasks(newSweepTask),
-		supervisor.Tasks(newUplinksTask),
-		supervisor.Tasks(newFromUplinkTask),
-		supervisor.Tasks(newFilterTask),
+		supervisor.Tasks(func(d *Datapath, log *slog.Logger) *task.Task {
+			return task.Every(log, task.Round{Name: "datapath-sweep-connections", Interval: sweepInterval, Run: d.SweepConnections})
+		}),
+		supervisor.Tasks(func(d *Datapath, log *slog.Logger) *task.Task {
+			return task.Forever(log, "datapath-follow-uplinks", d.uplinks.run)
+		}),
+		supervisor.Tasks(func(d *Datapath, log *slog.Logger) *task.Task {
+			return task.Forever(log, "datapath-follow-from-uplink", d.fromUplinks.run)
+		}),
+		supervisor.Tasks(func(x *Enforcer, log *slog.Logger) *task.Task {
+			return task.Retry(log, "datapath-follow-nftables", uplinksPause, x.Follow)
+		}),
 		supervisor.Tasks(func(c *Checker, log *slog.Logger) *task.Task {
 			return task.Forever(log, "datapath-follow-endpoints", c.Follow)
 		}),

@@ -32,19 +32,19 @@ func testEntry() Entry {
 func TestDesired(t *testing.T) {
 	e, later := testEntry(), testEntry()
 	later.Addresses.IPv4 = other4
-	d := DesiredOf([]Entry{e, {LinkName: "por000000000003"}}, []Entry{later})
-	if !d.HasLink(7) || d.HasLink(8) || !d.HasName("por000000000003") || d.HasName("por000000000004") {
+	d := DesiredOf([]Entry{e, {LinkName: "por000000000003"}, later})
+	if !d.Links[7] || d.Links[8] || !d.Names["por000000000003"] || d.Names["por000000000004"] {
 		t.Errorf("links of %+v", d)
 	}
-	if !d.HasID(0) || !d.HasID(2) || d.HasID(3) { // 0 has the node's own counters
+	if !d.IDs[0] || !d.IDs[2] || d.IDs[3] { // 0 has the node's own counters
 		t.Errorf("numbers of %+v", d)
 	}
 	for _, addr := range []netip.Addr{addr4, addr6, other4} {
-		if !d.HasAddress(addr) {
+		if !d.Addresses[addr] {
 			t.Errorf("%+v does not have %s", d, addr)
 		}
 	}
-	if unknown := netip.MustParseAddr("10.0.0.99"); d.HasAddress(unknown) {
+	if unknown := netip.MustParseAddr("10.0.0.99"); d.Addresses[unknown] {
 		t.Errorf("%+v has %s", d, unknown)
 	}
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/binary"
 	"fmt"
-	"log/slog"
 	"sync"
 	"time"
 
@@ -14,7 +13,6 @@ import (
 	"porin.dev/porin/bpf/abi"
 	"porin.dev/porin/cells/policy"
 	"porin.dev/porin/cells/policy/names"
-	"porin.dev/porin/internal/task"
 )
 
 // sweepInterval is the time between two removals of connections that are over. A visit takes some 50 ns an entry.
@@ -134,8 +132,4 @@ func (s *sweeper) run() (done abi.Sweep, err error) {
 	}
 	_, err = binary.Decode(out, binary.NativeEndian, &done)
 	return done, err
-}
-
-func newSweepTask(d *Datapath, log *slog.Logger) *task.Task {
-	return task.Every(log, task.Round{Name: "datapath-sweep-connections", Interval: sweepInterval, Run: d.SweepConnections})
 }

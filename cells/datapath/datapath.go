@@ -12,8 +12,10 @@ import (
 	"porin.dev/porin/bpf"
 	"porin.dev/porin/cells/datapath/hostfilter"
 	"porin.dev/porin/cells/datapath/loader"
+	"porin.dev/porin/cells/link"
 	"porin.dev/porin/cells/monitor/flow"
 	"porin.dev/porin/cells/policy/policymap"
+	"porin.dev/porin/internal/fault"
 )
 
 // Datapath is this node's part of the kernel. Its Links, Uplinks, Maps and Pins answer [ErrNotStarted] unless it is
@@ -83,24 +85,11 @@ func (d *Datapath) start(ctx context.Context) error {
 	if err != nil {
 		return errors.Join(err, root.Close())
 	}
-	objects, err := d.load(ctx, namespace)
+	objects, err := d.pins.loader.Load(ctx, probeAttach)
 	if err != nil {
 		return errors.Join(err, namespace.Close(), root.Close())
 	}
-	err = errors.Join(d.uplinks.start(objects.Programs.ToUplink, namespace), d.fromUplinks.start(objects.Programs.FromUplink, namespace))
-	if err != nil {
-		d.stopUplinks()
-		objects.Close()
-		return errors.Join(err, d.links.stop(), namespace.Close(), root.Close())
-	}
-	blocks, err := readBlocks(objects.Maps.RemoteBlocks)
-	if len(blocks) > 0 {
-		d.uplinks.resume(directPath)
-	}
-	if err == nil {
-		err = d.flowEvents.start(objects.Maps)
-	}
-	if err != nil {
+	if err := d.startParts(objects, namespace); err != nil {
 		d.stopUplinks()
 		objects.Close()
 		return errors.Join(err, d.links.stop(), namespace.Close(), root.Close())
@@ -117,16 +106,23 @@ func (d *Datapath) start(ctx context.Context) error {
 	return nil
 }
 
-func (d *Datapath) load(ctx context.Context, namespace *os.File) (*loader.Objects, error) {
-	objects, err := d.pins.loader.Load(ctx, probeAttach)
-	if err != nil {
-		return nil, err
-	}
+// startParts starts the parts that open sockets and maps of their own. The caller stops them when one fails.
+func (d *Datapath) startParts(objects *loader.Objects, namespace *os.File) error {
 	if err := d.links.start(objects.Programs, namespace, d.log); err != nil {
-		objects.Close()
-		return nil, err
+		return err
 	}
-	return objects, nil
+	err := errors.Join(d.uplinks.start(objects.Programs.ToUplink, namespace), d.fromUplinks.start(objects.Programs.FromUplink, namespace))
+	if err != nil {
+		return err
+	}
+	blocks, err := readBlocks(objects.Maps.RemoteBlocks)
+	if err != nil {
+		return err
+	}
+	if len(blocks) > 0 {
+		d.uplinks.resume(directPath)
+	}
+	return d.flowEvents.start(objects.Maps)
 }
 
 // Stop waits for links that are being deleted and closes everything. Kernel state stays, and works.
@@ -207,3 +203,18 @@ func describe(objects *loader.Objects) v1.Datapath {
 	}
 	return status
 }
+
+// The faults of an endpoint.
+var (
+	ErrNoLink       = link.ErrNoLink
+	ErrForeignLink  = link.ErrForeign
+	ErrAddress      = fault.New(fault.Invalid, "not an address that a container can have")
+	ErrAddressInUse = fault.New(fault.Conflict, "address belongs to another link")
+	ErrFull         = fault.New(fault.Exhausted, "no room in the BPF maps (see --max-endpoints)")
+)
+
+// errUpdated is returned when an endpoint came while something stale was to be removed.
+var errUpdated = fault.New(fault.Unavailable, "an endpoint was attached meanwhile")
+
+// ErrNotStarted is returned before Start and after Stop. Package loader has the faults of a start.
+var ErrNotStarted = fault.New(fault.Unavailable, "datapath is not running")

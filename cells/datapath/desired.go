@@ -88,35 +88,21 @@ func hostPrefix(addr netip.Addr) netip.Prefix { return netip.PrefixFrom(addr, ad
 
 // Desired is what endpoints should have in the kernel, by what names it there.
 type Desired struct {
-	names     map[string]bool
-	addresses map[netip.Addr]bool
-	ids       map[uint32]bool
-	links     map[int]bool
+	Names     map[string]bool // of links
+	Links     map[int]bool    // their indexes
+	Addresses map[netip.Addr]bool
+	IDs       map[uint32]bool // with the one of the node's own counters
 }
 
-// DesiredOf is what the endpoints of all the lists should have. An endpoint may be in several of them, with what it had
-// at different times.
-func DesiredOf(lists ...[]Entry) Desired {
-	d := Desired{map[string]bool{}, map[netip.Addr]bool{}, map[uint32]bool{abi.NoEndpoint: true}, map[int]bool{}}
-	for _, list := range lists {
-		for _, e := range list {
-			d.names[e.LinkName], d.ids[uint32(e.ID)], d.links[e.Link] = true, true, true
-			for _, addr := range e.Addresses.List() {
-				d.addresses[addr] = true
-			}
+// DesiredOf is what the endpoints should have. An endpoint may be among them several times, with what it had at
+// different times.
+func DesiredOf(entries []Entry) Desired {
+	d := Desired{map[string]bool{}, map[int]bool{}, map[netip.Addr]bool{}, map[uint32]bool{abi.NoEndpoint: true}}
+	for _, e := range entries {
+		d.Names[e.LinkName], d.IDs[uint32(e.ID)], d.Links[e.Link] = true, true, true
+		for _, addr := range e.Addresses.List() {
+			d.Addresses[addr] = true
 		}
 	}
 	return d
 }
-
-// HasName reports whether the name is of an endpoint's link.
-func (d Desired) HasName(name string) bool { return d.names[name] }
-
-// HasLink reports whether the index is of an endpoint's link.
-func (d Desired) HasLink(index int) bool { return d.links[index] }
-
-// HasAddress reports whether an endpoint has the address.
-func (d Desired) HasAddress(addr netip.Addr) bool { return d.addresses[addr] }
-
-// HasID reports whether the number is an endpoint's. That of the node's own counters is.
-func (d Desired) HasID(id uint32) bool { return d.ids[id] }

@@ -15,7 +15,6 @@ import (
 	"porin.dev/porin/cells/policy/engine"
 	"porin.dev/porin/cells/policy/model"
 	"porin.dev/porin/cells/policy/policymap"
-	"porin.dev/porin/internal/task"
 )
 
 // Enforcer is the [policy.Enforcer]: it enforces the policies in the kernel. The programs at pods decide by the maps of
@@ -150,10 +149,14 @@ func (x *Enforcer) Verdict(q policy.Question) (uint32, error) {
 	if x.writer == nil {
 		return engine.ValueDeny, ErrNotStarted
 	}
+	return verdict(x.maps, q)
+}
+
+func verdict(maps policymap.Maps, q policy.Question) (uint32, error) {
 	if q.Direction == model.Egress {
-		return x.maps.Egress(q.Local.ID, q.Peer, q.Protocol, q.Port)
+		return maps.Egress(q.Local.ID, q.Peer, q.Protocol, q.Port)
 	}
-	return x.maps.Ingress(q.Local.ID, q.Peer, q.FromNode, q.Protocol, q.Port)
+	return maps.Ingress(q.Local.ID, q.Peer, q.FromNode, q.Protocol, q.Port)
 }
 
 // Layer7 implements [policy.Enforcer].
@@ -236,8 +239,4 @@ func (x *Enforcer) repair() error {
 		return fmt.Errorf("update the table of nftables: %w", err)
 	}
 	return nil
-}
-
-func newFilterTask(x *Enforcer, log *slog.Logger) *task.Task {
-	return task.Retry(log, "datapath-follow-nftables", uplinksPause, x.Follow)
 }

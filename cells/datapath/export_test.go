@@ -1,6 +1,7 @@
 package datapath
 
 import (
+	"context"
 	"net/netip"
 	"time"
 
@@ -16,10 +17,10 @@ func (d *Datapath) Upgrade() {
 func (d *Datapath) WithoutTCX() { d.uplinks.withoutTCX, d.fromUplinks.withoutTCX = true, true }
 
 // UsesTCX reports whether devices get the program by TCX.
-func (d *Datapath) UsesTCX() bool {
-	_, yes := d.uplinks.hook.(*tcxHook)
-	return yes
-}
+func (d *Datapath) UsesTCX() bool { return d.uplinks.hook.TCX }
+
+// FollowUplinks is the task.
+func (d *Datapath) FollowUplinks(ctx context.Context) error { return d.uplinks.run(ctx) }
 
 // TakeOverAfter makes the kernel wait so long for a sweep.
 func (d *Datapath) TakeOverAfter(wait time.Duration) { d.sweeper.takeOverAfter = wait }

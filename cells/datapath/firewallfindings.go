@@ -44,7 +44,7 @@ func (d *Datapath) firewallFindings() ([]doctor.Finding, error) {
 func (d *Datapath) unanswered() (count int, err error) {
 	addrs, err := nl.Dump(func() ([]netlink.Addr, error) { return d.links.handle.AddrList(nil, netlink.FAMILY_ALL) })
 	if err != nil {
-		return 0, ignoreInterrupted(err)
+		return 0, nl.IgnoreInterrupted(err)
 	}
 	own := map[abi.Addr]bool{}
 	for _, a := range addrs {

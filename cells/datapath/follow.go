@@ -12,7 +12,6 @@ import (
 
 	"porin.dev/porin/cells/endpoint"
 	"porin.dev/porin/cells/endpointmanager"
-	"porin.dev/porin/internal/netns"
 	"porin.dev/porin/internal/nl"
 )
 
@@ -25,7 +24,12 @@ type changes struct{ *Checker }
 
 // Watch implements [reconcile.Source].
 func (c changes) Watch(ctx context.Context) (<-chan endpoint.Attachment, error) {
-	notifications, err := c.datapath.links.watch(ctx)
+	namespace := c.datapath.links.namespace
+	if namespace == nil {
+		return nil, ErrNotStarted
+	}
+	notifications, err := nl.WatchIn(ctx, namespace, unix.NETLINK_ROUTE,
+		unix.RTNLGRP_LINK, unix.RTNLGRP_TC, unix.RTNLGRP_IPV4_ROUTE, unix.RTNLGRP_IPV6_ROUTE, unix.RTNLGRP_NEIGH)
 	if err != nil {
 		return nil, err
 	}
@@ -39,19 +43,6 @@ func (c changes) Watch(ctx context.Context) (<-chan endpoint.Attachment, error) 
 		}
 	}()
 	return changed, nil
-}
-
-// watch returns what the kernel tells of links and of what endpoints have there.
-func (n *nodeLinks) watch(ctx context.Context) (notifications <-chan syscall.NetlinkMessage, err error) {
-	if n.namespace == nil {
-		return nil, ErrNotStarted
-	}
-	err = netns.In(int(n.namespace.Fd()), func() error {
-		notifications, err = nl.Watch(ctx, unix.NETLINK_ROUTE,
-			unix.RTNLGRP_LINK, unix.RTNLGRP_TC, unix.RTNLGRP_IPV4_ROUTE, unix.RTNLGRP_IPV6_ROUTE, unix.RTNLGRP_NEIGH)
-		return err
-	})
-	return notifications, err
 }
 
 // endpointOf finds the endpoint that a notification is about. Of an ADD or a DEL it is not ready.

@@ -13,6 +13,7 @@ import (
 	"porin.dev/porin/cells/link"
 	"porin.dev/porin/internal/netns"
 	"porin.dev/porin/internal/nl"
+	"porin.dev/porin/internal/tchook"
 )
 
 // Inspection is what the kernel has of Porin's.
@@ -67,7 +68,7 @@ func attachedTo(handle *netlink.Handle) (attachments []ProgramAtALink, err error
 				continue // the link has no clsact, or went
 			}
 			for _, filter := range filters {
-				if !link.IsHostEnd(end) && filter.Attrs().Handle != uplinkHandle {
+				if !link.IsHostEnd(end) && filter.Attrs().Handle != tchook.FilterHandle {
 					continue // another program's
 				}
 				at := ProgramAtALink{IfName: end.Attrs().Name, IfIndex: end.Attrs().Index, Direction: side.name}
@@ -80,9 +81,10 @@ func attachedTo(handle *netlink.Handle) (attachments []ProgramAtALink, err error
 		if !tcx || link.IsHostEnd(end) {
 			continue
 		}
-		for _, side := range []*uplinkSide{uplinkIngress, uplinkEgress} {
-			if id, err := side.findTCX(end.Attrs().Index); err == nil && id != 0 {
-				attachments = append(attachments, ProgramAtALink{end.Attrs().Name, end.Attrs().Index, side.direction, side.program, id})
+		for _, side := range []tchook.Side{uplinkIngress.Side, uplinkEgress.Side} {
+			hook := tchook.Hook{Side: side, TCX: true}
+			if id, err := hook.Find(end.Attrs().Index); err == nil && id != 0 {
+				attachments = append(attachments, ProgramAtALink{end.Attrs().Name, end.Attrs().Index, side.Direction(), side.Program, id})
 			}
 		}
 	}
@@ -94,14 +96,46 @@ func (n *nodeLinks) attachedPrograms() (map[uint32]bool, error) {
 	if n.reader == nil {
 		return nil, ErrNotStarted
 	}
-	var attachments []ProgramAtALink
-	err := netns.In(int(n.namespace.Fd()), func() (err error) {
-		attachments, err = attachedTo(n.reader)
-		return err
-	})
+	attachments, err := netns.Call(int(n.namespace.Fd()), func() ([]ProgramAtALink, error) { return attachedTo(n.reader) })
 	attached := map[uint32]bool{}
 	for _, at := range attachments {
 		attached[at.ProgramID] = true
 	}
 	return attached, err
+}
+
+// Detached is a program that [DetachUplinks] has taken off a device.
+type Detached struct {
+	Program, Device string
+	Clsact          bool // it was a filter on the qdisc clsact, which is still there
+}
+
+// DetachUplinks takes the programs of any agent off the devices of the calling thread's network namespace, other than
+// host ends. It is for programs that run while the agent does not.
+func DetachUplinks() (detached []Detached, err error) {
+	handle, err := netlink.NewHandle(unix.NETLINK_ROUTE)
+	if err != nil {
+		return nil, err
+	}
+	defer handle.Close()
+	links, err := nl.Dump(handle.LinkList)
+	hooks := []*tchook.Hook{{Side: uplinkIngress.Side, Handle: handle}, {Side: uplinkEgress.Side, Handle: handle}}
+	if loader.HasTCX() {
+		hooks = append(hooks, &tchook.Hook{Side: uplinkIngress.Side, TCX: true}, &tchook.Hook{Side: uplinkEgress.Side, TCX: true})
+	}
+	for _, hook := range hooks {
+		for _, l := range links {
+			if link.IsHostEnd(l) {
+				continue
+			}
+			id, hookErr := hook.Find(l.Attrs().Index)
+			if id != 0 && hookErr == nil {
+				if hookErr = hook.Detach(l.Attrs().Index); hookErr == nil {
+					detached = append(detached, Detached{hook.Program, l.Attrs().Name, !hook.TCX})
+				}
+			}
+			err = errors.Join(err, hookErr)
+		}
+	}
+	return detached, err
 }

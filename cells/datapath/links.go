@@ -123,7 +123,7 @@ func (n *nodeLinks) LinkByName(name string) (netlink.Link, error) {
 }
 
 func linkOrErrNoLink(l netlink.Link, err error) (netlink.Link, error) {
-	if _, notFound := errors.AsType[netlink.LinkNotFoundError](err); notFound {
+	if nl.IsNoLink(err) {
 		return nil, ErrNoLink
 	}
 	return l, err
@@ -142,7 +142,7 @@ func (n *nodeLinks) hostEnds() ([]netlink.Link, error) {
 		return nil, ErrNotStarted
 	}
 	ends, err := link.HostEnds(n.reader)
-	return ends, ignoreInterrupted(err)
+	return ends, nl.IgnoreInterrupted(err)
 }
 
 // Addresses reads them in the routes that have Porin's mark.

@@ -7,7 +7,6 @@ import (
 	"porin.dev/porin/cells/datapath/loader"
 	"porin.dev/porin/cells/policy"
 	"porin.dev/porin/cells/policy/engine"
-	"porin.dev/porin/cells/policy/model"
 )
 
 // PinnedMaps are maps that the agent has pinned, opened by a proxy in a process of its own. They stay when the agent
@@ -53,12 +52,7 @@ func (p *PinnedMaps) Redirects() *Redirects { return &Redirects{&p.maps} }
 func (p *PinnedMaps) Verdict(q policy.Question) (value uint32, err error) {
 	value = engine.ValueDeny
 	err = p.maps.use(func(m *bpfMaps) error {
-		maps := policyMaps((*loader.Maps)(m))
-		if q.Direction == model.Egress {
-			value, err = maps.Egress(q.Local.ID, q.Peer, q.Protocol, q.Port)
-		} else {
-			value, err = maps.Ingress(q.Local.ID, q.Peer, q.FromNode, q.Protocol, q.Port)
-		}
+		value, err = verdict(policyMaps((*loader.Maps)(m)), q)
 		return err
 	})
 	return value, err

@@ -43,13 +43,13 @@ func (p *podNeighbours) List() (keys []placed, err error) {
 			keys = append(keys, placed{n.LinkIndex, hostPrefix(nl.Addr(n.IP))})
 		}
 	}
-	return keys, ignoreInterrupted(err)
+	return keys, nl.IgnoreInterrupted(err)
 }
 
 func (p *podNeighbours) Get(key placed) (have podNeighbour, found bool, err error) {
 	entry, err := p.entries.Get(key.link, key.dst.Addr())
 	if err != nil {
-		return have, false, ignoreRefusal(err)
+		return have, false, nl.IgnoreAbsent(err)
 	}
 	return podNeighbourOf(*entry), true, nil
 }
@@ -70,7 +70,7 @@ func neighbour(key placed, mac endpoint.MAC) *netlink.Neigh {
 
 func (p *podNeighbours) Remove(key placed) error {
 	err := p.handle.NeighDel(neighbour(key, endpoint.MAC{}))
-	return explain(fmt.Sprintf("remove neighbour %s on link", key.dst.Addr()), key.link, ignoreRefusal(err))
+	return explain(fmt.Sprintf("remove neighbour %s on link", key.dst.Addr()), key.link, nl.IgnoreAbsent(err))
 }
 
 func (*podNeighbours) Compare(want, have podNeighbour) string {

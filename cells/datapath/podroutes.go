@@ -60,7 +60,7 @@ func (p *podRoutes) List() (keys []placed, err error) {
 	for _, r := range routes {
 		keys = append(keys, placed{r.LinkIndex, nl.Prefix(r.Dst)})
 	}
-	return keys, ignoreInterrupted(err)
+	return keys, nl.IgnoreInterrupted(err)
 }
 
 // Get returns the route that the node takes to the address. When that is not ours, it looks for ours in the main table:
@@ -72,11 +72,11 @@ func (p *podRoutes) Get(key placed) (have podRoute, found bool, err error) {
 		return nl.Prefix(r.Dst) == key.dst && podRouteOf(r) == podRoute{key.link, nl.Protocol, true}
 	}
 	routes, err := p.reader.RouteGetWithOptions(addr.AsSlice(), &netlink.RouteGetOptions{FIBMatch: true})
-	if ignoreRefusal(err) != nil {
+	if nl.IgnoreAbsent(err) != nil {
 		return have, false, err
 	}
 	if !slices.ContainsFunc(routes, isOurs) {
-		listed, err := nl.Dump(func() ([]netlink.Route, error) { return p.reader.RouteList(nl.LinkAt(key.link), familyOf(addr)) })
+		listed, err := nl.Dump(func() ([]netlink.Route, error) { return p.reader.RouteList(nl.LinkAt(key.link), nl.FamilyOf(addr)) })
 		if err != nil && !errors.Is(err, unix.ENODEV) { // the link has gone, and its routes with it
 			return have, false, err
 		}
@@ -121,7 +121,7 @@ func routeTo(key placed) *netlink.Route {
 func (p *podRoutes) Remove(key placed) error {
 	r := routeTo(key)
 	r.Scope = netlink.SCOPE_NOWHERE // of any scope
-	return explain(fmt.Sprintf("remove route to %s by link", key.dst), key.link, ignoreRefusal(p.handle.RouteDel(r)))
+	return explain(fmt.Sprintf("remove route to %s by link", key.dst), key.link, nl.IgnoreAbsent(p.handle.RouteDel(r)))
 }
 
 func (*podRoutes) Compare(want, have podRoute) string {
@@ -147,35 +147,4 @@ func listRoutes(handle *netlink.Handle) (routes []netlink.Route, err error) {
 		routes, err = append(routes, some...), errors.Join(err, familyErr)
 	}
 	return routes, err
-}
-
-func familyOf(addr netip.Addr) int {
-	if addr.Is6() {
-		return netlink.FAMILY_V6
-	}
-	return netlink.FAMILY_V4
-}
-
-// isRefusal reports whether the kernel says of a single thing that it is not there. For a route, EACCES and EINVAL mean
-// that one leads nowhere; for filters, EINVAL means that the link has no qdisc for them.
-func isRefusal(err error) bool {
-	return slices.ContainsFunc([]error{
-		unix.ENOENT, unix.ENODEV, unix.ESRCH, unix.EINVAL, unix.EACCES, unix.ENETUNREACH, unix.EHOSTUNREACH,
-	}, func(errno error) bool { return errors.Is(err, errno) })
-}
-
-// ignoreRefusal takes a thing that is not there for a success.
-func ignoreRefusal(err error) error {
-	if isRefusal(err) {
-		return nil
-	}
-	return err
-}
-
-// ignoreInterrupted takes a list that changed while it was read for a list.
-func ignoreInterrupted(err error) error {
-	if errors.Is(err, netlink.ErrDumpInterrupted) {
-		return nil
-	}
-	return err
 }

@@ -9,8 +9,10 @@ import (
 
 	"porin.dev/porin/bpf"
 	"porin.dev/porin/cells/datapath/loader"
+	"porin.dev/porin/internal/netns"
 	"porin.dev/porin/internal/nl"
 	"porin.dev/porin/internal/reconcile"
+	"porin.dev/porin/internal/tchook"
 )
 
 // Every filter of ours has this handle and priority, so that a new program takes the place of the old one, between two
@@ -24,7 +26,7 @@ const (
 // listed for one link can be read, so it has no orphans.
 type hostPrograms struct {
 	handle, reader *netlink.Handle
-	filters        [2]netlink.BpfFilter // less their LinkIndex; ingress first
+	filters        [2]netlink.BpfFilter // less their LinkIndex: see filter; ingress first
 }
 
 // programKey is a filter by its link and its place in hostPrograms.filters.
@@ -45,6 +47,12 @@ func newHostPrograms(programs *loader.Programs, handle, reader *netlink.Handle) 
 	}
 }
 
+func (p *hostPrograms) filter(key programKey) *netlink.BpfFilter {
+	filter := p.filters[key.side]
+	filter.LinkIndex = key.link
+	return &filter
+}
+
 func (p *hostPrograms) Desired(e Entry) (programs []reconcile.Thing[programKey, int]) {
 	for side, filter := range p.filters {
 		programs = append(programs, reconcile.Thing[programKey, int]{Key: programKey{e.Link, side}, Want: filter.Id})
@@ -57,39 +65,25 @@ func (*hostPrograms) Has(e Entry, key programKey) bool { return key.link == e.Li
 func (*hostPrograms) List() ([]programKey, error) { return nil, nil }
 
 func (p *hostPrograms) Get(key programKey) (id int, found bool, err error) {
-	id, err = programAt(p.reader, key.link, p.filters[key.side])
-	return id, id != 0, err
-}
-
-// programAt is the ID of the program in the place of our filter on the link; 0 for none.
-func programAt(handle *netlink.Handle, link int, ours netlink.BpfFilter) (id int, err error) {
-	filters, err := nl.Dump(func() ([]netlink.Filter, error) { return handle.FilterList(nl.LinkAt(link), ours.Parent) })
-	for _, filter := range filters {
-		bpf, ok := filter.(*netlink.BpfFilter)
-		if ok && bpf.Handle == ours.Handle && bpf.Priority == ours.Priority {
-			return bpf.Id, nil
-		}
-	}
-	return 0, ignoreRefusal(err)
+	at, err := tchook.FilterAt(p.reader, p.filter(key))
+	return int(at), at != 0, err
 }
 
 // Apply adds the qdisc, which has no packets, with the first filter.
 func (p *hostPrograms) Apply(key programKey, _ int) error {
 	if key.side == 0 {
-		if err := p.handle.QdiscAdd(clsact(key.link)); err != nil && !errors.Is(err, unix.EEXIST) {
+		if err := p.handle.QdiscAdd(nl.Clsact(key.link)); err != nil && !errors.Is(err, unix.EEXIST) {
 			return explainFilter("add clsact to link", key.link, err)
 		}
 	}
-	filter := p.filters[key.side]
-	filter.LinkIndex = key.link
-	return explainFilter("attach "+filter.Name+" to link", key.link, p.handle.FilterReplace(&filter))
+	filter := p.filter(key)
+	return explainFilter("attach "+filter.Name+" to link", key.link, p.handle.FilterReplace(filter))
 }
 
 // Remove leaves the qdisc, which goes with the link.
 func (p *hostPrograms) Remove(key programKey) error {
-	filter := p.filters[key.side]
-	filter.LinkIndex = key.link
-	return explain("detach "+filter.Name+" from link", key.link, ignoreRefusal(p.handle.FilterDel(&filter)))
+	filter := p.filter(key)
+	return explain("detach "+filter.Name+" from link", key.link, nl.IgnoreAbsent(p.handle.FilterDel(filter)))
 }
 
 func (*hostPrograms) Compare(want, have int) string {
@@ -105,17 +99,35 @@ func (p *hostPrograms) NameOrphan(key programKey) string {
 	return fmt.Sprintf("%s on link %d", p.Name(key), key.link)
 }
 
-// clsact is the qdisc that filters are attached to. It holds no packets.
-func clsact(link int) *netlink.Clsact {
-	return &netlink.Clsact{QdiscAttrs: netlink.QdiscAttrs{
-		LinkIndex: link, Handle: netlink.MakeHandle(0xffff, 0), Parent: netlink.HANDLE_CLSACT,
-	}}
-}
-
 // explainFilter is explain, and says what a kernel without filters lacks.
 func explainFilter(doing string, index int, err error) error {
 	if errors.Is(err, unix.ENOENT) || errors.Is(err, unix.EOPNOTSUPP) {
 		err = fmt.Errorf("%w: clsact (CONFIG_NET_SCH_INGRESS) or BPF classifiers (CONFIG_NET_CLS_BPF): %w", loader.ErrKernel, err)
 	}
 	return explain(doing, index, err)
+}
+
+// probeAttach attaches the programs to the lo of a temporary network namespace, so that a node learns at
+// start, and not from its first container, that its kernel lacks clsact or BPF classifiers.
+func probeAttach(programs *loader.Programs) error {
+	const loopback = 1 // the index of lo in every network namespace
+	err := netns.InNew(func() error {
+		handle, err := netlink.NewHandle(unix.NETLINK_ROUTE)
+		if err != nil {
+			return err
+		}
+		defer handle.Close()
+		err = newHostPrograms(programs, handle, handle).Update(Entry{Link: loopback})
+		for side, program := range map[*uplinkSide]*loader.Program{uplinkEgress: programs.ToUplink, uplinkIngress: programs.FromUplink} {
+			if err == nil {
+				hook := tchook.Hook{Side: side.Side, TCX: loader.HasTCX(), Handle: handle}
+				err = hook.Attach(loopback, program.Program, program.ID)
+			}
+		}
+		return err
+	})
+	if err != nil {
+		return fmt.Errorf("attach BPF programs to a link for a trial: %w", err)
+	}
+	return nil
 }

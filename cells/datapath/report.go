@@ -7,8 +7,11 @@ import (
 
 	v1 "porin.dev/porin/api/v1"
 	"porin.dev/porin/bpf/abi"
+	"porin.dev/porin/cells/capacity"
+	"porin.dev/porin/cells/datapath/hostfilter"
 	"porin.dev/porin/cells/endpoint"
 	"porin.dev/porin/cells/metrics"
+	"porin.dev/porin/cells/policy/policymap"
 )
 
 // newCollector reads the node's totals from the maps when it is asked. It sends every reason, also reasons that never
@@ -88,4 +91,60 @@ func (r *reporter) Report(status *v1.Status) {
 	if counted, err := r.datapath.Counters().Unmanaged(); err == nil && counted != (abi.Unmanaged{}) {
 		status.Datapath.Unmanaged = &v1.Unmanaged{Passed: counted.Passed, Denied: counted.Denied}
 	}
+}
+
+// CapacitySource tells how many endpoints fit into the maps. It is a capacity.Source.
+type CapacitySource struct{ datapath *Datapath }
+
+// NewCapacitySource returns the source of a datapath.
+func NewCapacitySource(d *Datapath) CapacitySource { return CapacitySource{d} }
+
+// Resources implements capacity.Source. Every endpoint has one entry by its link, and the maps are as large for what
+// else it has.
+func (s CapacitySource) Resources() []capacity.Resource {
+	most := int64(s.datapath.cfg.MaxEndpoints)
+	out := capacity.Resource{Name: "datapath-maps", Capacity: most, Reserve: max(1, most/100)}
+	out.Err = s.datapath.maps.use(func(m *bpfMaps) error {
+		return eachEntry(m.Links, func(uint32, []abi.Link) { out.Used++ })
+	})
+	return []capacity.Resource{out}
+}
+
+// policyUse tells how full the maps of the policy are, and what the node's filter has dropped since it was made.
+func (x *Enforcer) policyUse() (use []policymap.Use, dropped hostfilter.Counters, err error) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if x.writer == nil {
+		return nil, dropped, ErrNotStarted
+	}
+	if len(x.desired.Pods) > 0 { // else there is no filter
+		dropped, err = x.filter.Counters()
+	}
+	return x.writer.Use(), dropped, err
+}
+
+// newPolicyCollector shows it. Of a datapath that is not started there is nothing to show.
+func newPolicyCollector(x *Enforcer) *metrics.Values {
+	v := metrics.NewValues("porin_datapath_")
+	entries := v.Gauge("policy_entries", "Entries of the policy in a map.", "map")
+	capacity := v.Gauge("policy_capacity", "Entries of the policy that a map has room for: half of it, as there may be two copies.", "map")
+	drops := v.Counter("filter_drops_total",
+		"Packets that the node's table of nftables has dropped: input, of pods to the node that no policy allows; forward, of restricted pods by devices on which nothing decides.", "chain")
+	v.Read = func(ch chan<- prometheus.Metric) {
+		use, dropped, err := x.policyUse()
+		if errors.Is(err, ErrNotStarted) {
+			return
+		}
+		if err != nil {
+			drops.Fail(ch, err)
+			return
+		}
+		for _, u := range use {
+			entries.Send(ch, float64(u.Entries), u.Map)
+			capacity.Send(ch, float64(u.Room), u.Map)
+		}
+		drops.Send(ch, float64(dropped.Input), "input")
+		drops.Send(ch, float64(dropped.Forward), "forward")
+	}
+	return v
 }

@@ -6,7 +6,9 @@ import (
 	"fmt"
 	"io/fs"
 	"log/slog"
+	"maps"
 	"os"
+	"slices"
 	"strings"
 	"sync"
 
@@ -101,51 +103,33 @@ func (r *router) turnOnIPv6(hostEnd string) error {
 	return nil
 }
 
-// off names the sysctls that are 0 and should not be.
-func (r *router) off() (off []string, err error) {
-	wanted := []string{forwardIPv4}
-	r.mu.Lock()
-	if r.ipv6 {
-		wanted = append(wanted, forwardIPv6)
-	}
-	r.mu.Unlock()
-	err = r.inNamespace(func() error {
-		for _, name := range wanted {
-			value, err := readSysctl(name)
-			if err != nil {
-				return err
-			}
-			if value == "0" {
-				off = append(off, name)
-			}
-		}
-		return nil
-	})
-	return off, err
-}
-
 // findings tells of the sysctls that are not as a router needs them. IPv6 counts since an endpoint has had an IPv6
 // address.
 func (r *router) findings() (findings []doctor.Finding, err error) {
-	off, err := r.off()
-	for _, sysctl := range off {
-		name := strings.ReplaceAll(sysctl, "/", ".")
-		findings = append(findings, doctor.Finding{
-			Kind: forwardingOff, Subject: name, Detail: name + " is 0 instead of 1",
-			Repair: func(context.Context) error { return r.repair(sysctl) },
-		})
+	wanted := map[string]func() error{forwardIPv4: func() error { return r.enable(forwardIPv4) }}
+	r.mu.Lock()
+	if r.ipv6 {
+		wanted[forwardIPv6] = r.enableIPv6
 	}
-	return findings, err
-}
-
-// repair enables forwarding where off found it missing.
-func (r *router) repair(name string) error {
-	return r.inNamespace(func() error {
-		if name == forwardIPv6 {
-			return r.enableIPv6()
+	r.mu.Unlock()
+	err = r.inNamespace(func() error {
+		for _, sysctl := range slices.Sorted(maps.Keys(wanted)) {
+			value, err := readSysctl(sysctl)
+			if err != nil {
+				return err
+			}
+			if value != "0" {
+				continue
+			}
+			name := strings.ReplaceAll(sysctl, "/", ".")
+			findings = append(findings, doctor.Finding{
+				Kind: forwardingOff, Subject: name, Detail: name + " is 0 instead of 1",
+				Repair: func(context.Context) error { return r.inNamespace(wanted[sysctl]) },
+			})
 		}
-		return r.enable(name)
+		return nil
 	})
+	return findings, err
 }
 
 // enableIPv6 runs in the node's namespace. An agent that ends between the two leaves a node that accepts what it

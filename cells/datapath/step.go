@@ -110,21 +110,17 @@ func (s *Step) Restore(ctx context.Context, ep endpoint.Endpoint) (replaced []st
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
-	if replaced, err = s.restore(ep); err != nil {
+	e, _, err := s.entry(ep)
+	if err == nil {
+		err = s.links.Forward(e)
+	}
+	if err == nil {
+		replaced, err = reconcile.Restore(e, s.parts...)
+	}
+	if err != nil {
 		return replaced, fmt.Errorf("restore %s in the datapath: %w", ep.Spec.Attachment, err)
 	}
 	return replaced, nil
-}
-
-func (s *Step) restore(ep endpoint.Endpoint) (replaced []string, err error) {
-	e, _, err := s.entry(ep)
-	if err != nil {
-		return nil, err
-	}
-	if err := s.links.Forward(e); err != nil {
-		return nil, err
-	}
-	return reconcile.Restore(e, s.parts...)
 }
 
 // Prune removes routes, neighbour entries, map entries and pins that bear Porin's mark and belong to none of live.

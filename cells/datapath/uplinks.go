@@ -1,6 +1,7 @@
 package datapath
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -13,11 +14,14 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
+	"porin.dev/porin/bpf"
 	"porin.dev/porin/cells/datapath/loader"
+	"porin.dev/porin/cells/doctor"
 	"porin.dev/porin/cells/link"
-	"porin.dev/porin/internal/netns"
 	"porin.dev/porin/internal/nl"
+	"porin.dev/porin/internal/reconcile"
 	"porin.dev/porin/internal/task"
+	"porin.dev/porin/internal/tchook"
 )
 
 // Uplinks are the devices that packets leave the node through: see isUplink. The program to_uplink applies the pods'
@@ -34,7 +38,33 @@ type Uplinks interface {
 	Changed() <-chan struct{}
 }
 
-// uplinks is [Uplinks] in the network namespace of the thread that started it, for one direction.
+// uplinkSide is one of the two sides of the uplinks, and what is said of the program there.
+type uplinkSide struct {
+	tchook.Side
+	reason                                reason // without which it is not known whether the program is required
+	missing                               string // the kind of finding
+	attached, detached, refused, orphaned string // what the log and a finding say
+}
+
+var (
+	uplinkEgress = &uplinkSide{
+		Side:   tchook.Side{Program: bpf.ToUplink, First: true, Priority: filterPriority},
+		reason: egressPolicy, missing: uplinkProgramMissing,
+		attached: "egress policy can be enforced on a device", detached: "egress policy is no longer enforced on a device",
+		refused:  "egress policy cannot be enforced on a device: what pods with an egress policy send there is dropped",
+		orphaned: "no endpoint has an egress policy, and there are no pods on other nodes",
+	}
+	// uplinkIngress is behind from_tunnel, whose filter has the priority 2.
+	uplinkIngress = &uplinkSide{
+		Side:   tchook.Side{Program: bpf.FromUplink, Ingress: true, Priority: 3},
+		reason: directPath, missing: fromUplinkMissing,
+		attached: "packets from pods of other nodes bypass the stack on a device", detached: "packets from pods of other nodes go through the stack on a device",
+		refused:  "packets from pods of other nodes can only go through the stack on a device",
+		orphaned: "there are no pods on other nodes",
+	}
+)
+
+// uplinks is [Uplinks] in the network namespace of the thread that started it, for one side.
 type uplinks struct {
 	side    *uplinkSide
 	log     *slog.Logger
@@ -43,11 +73,10 @@ type uplinks struct {
 
 	withoutTCX bool // a test simulates an older kernel
 
-	netlink   sync.Mutex      // held while devices are listed and changed; taken before mu
-	handle    *netlink.Handle // nil unless started; guarded by netlink
-	hook      uplinkHook
-	programID uint32
-	namespace *os.File
+	netlink sync.Mutex      // held while devices are listed and changed; taken before mu
+	handle  *netlink.Handle // nil unless started; guarded by netlink
+	hook    *tchook.Hook
+	program *loader.Program
 
 	mu       sync.Mutex      // guards the fields below
 	required map[reason]bool // while the side's reason is not there, programs of a previous agent stay: it is not known yet
@@ -90,9 +119,8 @@ func (u *uplinks) start(program *loader.Program, namespace *os.File) error {
 	}
 	u.netlink.Lock()
 	defer u.netlink.Unlock()
-	inNamespace := func(f func() error) error { return netns.In(int(namespace.Fd()), f) }
-	u.handle, u.programID, u.namespace = handle, program.ID, namespace
-	u.hook = newUplinkHook(u.side, program, handle, inNamespace, !u.withoutTCX && loader.HasTCX())
+	u.handle, u.program = handle, program
+	u.hook = &tchook.Hook{Side: u.side.Side, TCX: !u.withoutTCX && loader.HasTCX(), Handle: handle, Namespace: namespace}
 	return nil
 }
 
@@ -213,17 +241,17 @@ func (u *uplinks) reconcileLink(l netlink.Link) error {
 // reconcile expects the lock netlink.
 func (u *uplinks) reconcile(l netlink.Link) {
 	index, name := l.Attrs().Index, l.Attrs().Name
-	found, err := u.hook.find(index)
+	found, err := u.hook.Find(index)
 	required, _ := u.isRequired()
 	switch {
 	case err != nil:
-	case required && found != u.programID:
-		if err = u.hook.attach(index); err == nil {
+	case required && found != u.program.ID:
+		if err = u.hook.Attach(index, u.program.Program, u.program.ID); err == nil {
 			u.log.Info(u.side.attached, "ifname", name, "ifindex", index)
 		}
 	case !required && found != 0:
 		u.setAttached(index, false)
-		if err = u.hook.detach(index); err == nil {
+		if err = u.hook.Detach(index); err == nil {
 			u.log.Info(u.side.detached, "ifname", name, "ifindex", index)
 		}
 	}
@@ -255,4 +283,60 @@ func (u *uplinks) logRefusal(l netlink.Link, err error) {
 		u.refusals[index] = err.Error()
 		u.log.Warn(u.side.refused, "ifname", l.Attrs().Name, "ifindex", index, "error", err)
 	}
+}
+
+// findings compares the devices with what is required.
+func (u *uplinks) findings() (findings []doctor.Finding, err error) {
+	required, known := u.isRequired()
+	if !known {
+		return nil, nil
+	}
+	u.netlink.Lock()
+	defer u.netlink.Unlock()
+	if u.handle == nil {
+		return nil, ErrNotStarted
+	}
+	links, err := nl.Dump(u.handle.LinkList)
+	for _, l := range links {
+		if !isUplink(l) {
+			continue
+		}
+		found, programErr := u.hook.Find(l.Attrs().Index)
+		err = errors.Join(err, programErr)
+		if finding, ok := u.finding(l, found, required); ok && programErr == nil {
+			findings = append(findings, finding)
+		}
+	}
+	return findings, nl.IgnoreInterrupted(err)
+}
+
+// finding returns what is wrong with a device, whose program has the ID found; 0 is no program.
+func (u *uplinks) finding(l netlink.Link, found uint32, required bool) (f doctor.Finding, ok bool) {
+	index, name := l.Attrs().Index, l.Attrs().Name
+	f = doctor.Finding{
+		Subject: fmt.Sprintf("program %s on link %s, index %d", u.side.Program, name, index),
+		Repair:  func(context.Context) error { return u.repair(l) },
+	}
+	switch {
+	case required && found == 0:
+		f.Kind, f.Detail = u.side.missing, reconcile.Missing
+	case required && found != u.program.ID:
+		f.Kind, f.Detail = u.side.missing, fmt.Sprintf("%d instead of %d", found, u.program.ID)
+	case !required && found != 0:
+		f.Kind, f.Detail = programOrphan, u.side.orphaned
+	}
+	return f, f.Kind != ""
+}
+
+// repair returns why the device refuses the program, if it does.
+func (u *uplinks) repair(l netlink.Link) error {
+	if err := u.reconcileLink(l); err != nil {
+		return err
+	}
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if reason := u.refusals[l.Attrs().Index]; reason != "" {
+		return errors.New(reason)
+	}
+	return nil
 }

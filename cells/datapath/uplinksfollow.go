@@ -4,16 +4,13 @@ import (
 	"context"
 	"encoding/binary"
 	"errors"
-	"log/slog"
 	"syscall"
 	"time"
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
-	"porin.dev/porin/internal/netns"
 	"porin.dev/porin/internal/nl"
-	"porin.dev/porin/internal/task"
 )
 
 // Devices are reconciled when the kernel notifies of a change, and all together at an interval. It does not notify when
@@ -24,22 +21,13 @@ const (
 	uplinksPause     = time.Second // before the next try, after following has failed
 )
 
-// FollowUplinks attaches the program to new devices while it is required, until ctx ends.
-func (d *Datapath) FollowUplinks(ctx context.Context) error {
-	return d.uplinks.run(ctx)
-}
-
-// FollowFromUplink is FollowUplinks for the program from_uplink of [Datapath.SetRemoteBlocks].
-func (d *Datapath) FollowFromUplink(ctx context.Context) error {
-	return d.fromUplinks.run(ctx)
-}
-
+// run attaches the program to new devices while it is required, until ctx ends.
 func (u *uplinks) run(ctx context.Context) error {
 	for ctx.Err() == nil {
 		var retry <-chan time.Time
 		if required, _ := u.isRequired(); required {
 			if err := u.follow(ctx); err != nil && ctx.Err() == nil {
-				u.log.Warn("cannot follow the devices of the node; trying again", "prog", u.side.program, "in", uplinksPause, "error", err)
+				u.log.Warn("cannot follow the devices of the node; trying again", "prog", u.side.Program, "in", uplinksPause, "error", err)
 				retry = time.After(uplinksPause)
 			}
 		}
@@ -50,14 +38,6 @@ func (u *uplinks) run(ctx context.Context) error {
 		}
 	}
 	return ctx.Err()
-}
-
-func newFromUplinkTask(d *Datapath, log *slog.Logger) *task.Task {
-	return task.Forever(log, "datapath-follow-from-uplink", d.FollowFromUplink)
-}
-
-func newUplinksTask(d *Datapath, log *slog.Logger) *task.Task {
-	return task.Forever(log, "datapath-follow-uplinks", d.FollowUplinks)
 }
 
 // follow watches the devices. It returns nil when the program is not required any more.
@@ -105,17 +85,13 @@ func (u *uplinks) follow(ctx context.Context) error {
 }
 
 // subscribe asks for notifications of devices, and of qdiscs and filters.
-func (u *uplinks) subscribe(ctx context.Context) (notifications <-chan syscall.NetlinkMessage, err error) {
+func (u *uplinks) subscribe(ctx context.Context) (<-chan syscall.NetlinkMessage, error) {
 	u.netlink.Lock()
 	defer u.netlink.Unlock()
 	if u.handle == nil {
 		return nil, ErrNotStarted
 	}
-	err = netns.In(int(u.namespace.Fd()), func() error {
-		notifications, err = nl.Watch(ctx, unix.NETLINK_ROUTE, unix.RTNLGRP_LINK, unix.RTNLGRP_TC)
-		return err
-	})
-	return notifications, err
+	return nl.WatchIn(ctx, u.hook.Namespace, unix.NETLINK_ROUTE, unix.RTNLGRP_LINK, unix.RTNLGRP_TC)
 }
 
 // handleNotification handles one notification. Most are of pods' host ends, and cost nothing more.

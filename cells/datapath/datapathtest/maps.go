@@ -80,17 +80,17 @@ func (m maps) Orphans(owners func() []datapath.Entry) (orphans []datapath.Orphan
 		})
 	}
 	for addr := range k.byAddr {
-		if !desired.HasAddress(addr) {
+		if !desired.Addresses[addr] {
 			add(bpf.Endpoints, addr, func() { delete(k.byAddr, addr) })
 		}
 	}
 	for index := range k.byLink {
-		if !desired.HasLink(index) {
+		if !desired.Links[index] {
 			add(bpf.Links, index, func() { delete(k.byLink, index) })
 		}
 	}
 	for id := range k.traffic {
-		if !desired.HasID(uint32(id)) {
+		if !desired.IDs[uint32(id)] {
 			add(bpf.Drops, id, func() { delete(k.traffic, id) })
 		}
 	}

@@ -1,7 +1,6 @@
 package hostfilter
 
 import (
-	"context"
 	"fmt"
 	"log/slog"
 	"os"
@@ -41,15 +40,12 @@ type Row struct {
 }
 
 // Filter is the table of one network namespace.
-type Filter struct{ owner *nft.Owner }
+type Filter struct{ *nft.Owner }
 
 // New returns the filter of the namespace, which must stay open until Close. It touches nothing.
 func New(namespace *os.File, log *slog.Logger) *Filter {
 	return &Filter{nft.New(namespace, table, log)}
 }
-
-// Close closes the socket. The table stays.
-func (f *Filter) Close() error { return f.owner.Close() }
 
 // Apply makes the table what d says, also when other programs have changed it. When it fails, the table is as before. A
 // pod that is not in d is not restricted, also when a previous agent did so: the first d must have all pods.
@@ -58,14 +54,11 @@ func (f *Filter) Apply(d Desired) error {
 	if err != nil {
 		return err
 	}
-	if err := f.owner.Apply(want); err != nil {
+	if err := f.Owner.Apply(want); err != nil {
 		return fmt.Errorf("apply the filter for the node itself: %w", err)
 	}
 	return nil
 }
-
-// Run restores the table when another program has changed it, and when Apply has failed, until ctx ends.
-func (f *Filter) Run(ctx context.Context) error { return f.owner.Run(ctx) }
 
 // Counters are the packets that were dropped since the table was made.
 type Counters struct {
@@ -75,7 +68,7 @@ type Counters struct {
 
 // Counters reads the table's counters, which are 0 without a table.
 func (f *Filter) Counters() (Counters, error) {
-	counts, err := f.owner.Packets(denied, forward)
+	counts, err := f.Packets(denied, forward)
 	if err != nil {
 		return Counters{}, err
 	}

@@ -9,13 +9,17 @@ import (
 	"io/fs"
 	"log/slog"
 	"math/bits"
+	"os"
 	"path/filepath"
+	"time"
 
 	"github.com/cilium/ebpf"
 
 	v1 "porin.dev/porin/api/v1"
 	"porin.dev/porin/bpf"
 	"porin.dev/porin/bpf/abi"
+	"porin.dev/porin/internal/fault"
+	"porin.dev/porin/internal/flock"
 )
 
 // Config says where programs and maps are pinned, and how large the maps are.
@@ -55,7 +59,7 @@ type Objects struct {
 // Close lets go of the objects.
 func (o *Objects) Close() {
 	o.Programs.close()
-	o.Maps.close()
+	o.Maps.Close()
 	o.Sweep.Close()
 }
 
@@ -81,11 +85,10 @@ func (l *Loader) Load(ctx context.Context, tryAttach func(*Programs) error) (_ *
 	if err == nil {
 		out.Sweep, err = loadSweep(spec, out.Maps)
 	}
-	if err != nil {
-		out.Close()
-		return nil, err
+	if err == nil {
+		err = out.Maps.publish(ctx, l.cfg)
 	}
-	if err := out.Maps.publish(ctx, l.cfg); err != nil {
+	if err != nil {
 		out.Close()
 		return nil, err
 	}
@@ -143,4 +146,43 @@ func (l *Loader) sum() [8]byte {
 	h.Write(l.cfg.Object)
 	fmt.Fprintf(h, "gateway %s endpoints %d connections %d addresses %d", v1.GatewayIPv4, l.cfg.MaxEndpoints, l.cfg.MaxConnections, l.cfg.MaxAddresses)
 	return [8]byte(h.Sum(nil))
+}
+
+// Why a start fails.
+var (
+	ErrNoBPFFS      = fault.New(fault.Unavailable, "not on a BPF file system")
+	ErrIncompatible = fault.New(fault.Conflict, "pinned map does not fit this agent")
+	ErrKernel       = fault.New(fault.Unavailable, "kernel lacks what Porin needs")
+	ErrRootInUse    = fault.New(fault.Conflict, "another process has it open; one agent a bpf-root: end the other one or give this one its own")
+)
+
+// An agent that was just killed has its lock until the kernel has ended its threads.
+const (
+	lockWait  = 2 * time.Second
+	lockRetry = 10 * time.Millisecond
+)
+
+// Lock makes the root ours until the file is closed: an agent removes what is below it and is not its own, so no other
+// one may use it. It makes the folder if need be, and answers [ErrRootInUse] when another process has locked it.
+func (l *Loader) Lock(ctx context.Context) (*os.File, error) {
+	if err := onBPFFS(l.cfg.Root); err != nil {
+		return nil, err
+	}
+	if err := makeFolders(l.cfg.Root); err != nil {
+		return nil, err
+	}
+	root, err := os.Open(l.cfg.Root)
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, lockWait)
+	defer cancel()
+	err = flock.Wait(ctx, root, lockRetry)
+	if errors.Is(err, flock.ErrLocked) {
+		err = ErrRootInUse
+	}
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("BPF root %s: %w", l.cfg.Root, err), root.Close())
+	}
+	return root, nil
 }

@@ -1,10 +1,13 @@
 package loader
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io/fs"
+	"os"
 	"path/filepath"
+	"slices"
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/rlimit"
@@ -37,7 +40,7 @@ func openMaps(dir string, spec *ebpf.CollectionSpec) (_ *Maps, err error) {
 	m := &Maps{unpinned: map[string]bool{}}
 	defer func() {
 		if err != nil {
-			m.close()
+			m.Close()
 		}
 	}()
 	if m.CPUs, err = ebpf.PossibleCPU(); err != nil {
@@ -127,7 +130,8 @@ func (m *Maps) ByName() map[string]*ebpf.Map {
 	return all
 }
 
-func (m *Maps) close() {
+// Close closes the maps. Their content stays.
+func (m *Maps) Close() {
 	for _, one := range m.ByName() {
 		if one != nil {
 			one.Close()
@@ -154,4 +158,78 @@ func idOf(m *ebpf.Map) (uint32, error) {
 	}
 	id, _ := info.ID()
 	return uint32(id), nil
+}
+
+// OpenPinned opens maps by name that an agent has pinned below the root, for a process that shares them with it. Other
+// fields of the answer are nil. It returns [fs.ErrNotExist] before an agent has run, and [ErrIncompatible] when that
+// agent's maps are laid out otherwise.
+func OpenPinned(root string, names ...string) (_ *Maps, err error) {
+	spec, err := bpf.Endpoint()
+	if err != nil {
+		return nil, err
+	}
+	m := &Maps{}
+	defer func() {
+		if err != nil {
+			m.Close()
+		}
+	}()
+	pointers := m.pointers()
+	for _, name := range names {
+		pin := filepath.Join(Config{Root: root}.mapsDir(), name)
+		opened, err := ebpf.LoadPinnedMap(pin, nil)
+		if err != nil {
+			return nil, fmt.Errorf("open map %s: %w", name, err)
+		}
+		if err := compatible(opened, spec.Maps[name], pin); err != nil {
+			return nil, errors.Join(err, opened.Close())
+		}
+		*pointers[name] = opened
+		if err := bpfarray.Mmap(opened); err != nil {
+			return nil, err
+		}
+	}
+	return m, nil
+}
+
+// publish pins each new map in place of the map with its name: in the staging folder first, then by a rename, which
+// replaces it at once. An agent that ends between two of the operations leaves some maps of the new size and some of
+// the old one, each with all its entries, and the next start goes on from there, to whichever size. Programs that use
+// the old maps keep them until they go themselves.
+func (m *Maps) publish(ctx context.Context, cfg Config) error {
+	for _, operation := range m.publication(cfg) {
+		if err := ctx.Err(); err != nil {
+			return fmt.Errorf("pin maps: %w", err)
+		}
+		if err := operation(); err != nil {
+			return fmt.Errorf("pin maps: %w", err)
+		}
+	}
+	return nil
+}
+
+func (m *Maps) publication(cfg Config) (operations []func() error) {
+	// The staged maps of a killed agent may be older than the pinned ones.
+	clearStaging := func() error { _, err := removePins(cfg.stagingDir()); return err }
+	operations = append(operations, clearStaging)
+	// Usage counts the entries of Connections: its pin goes first and comes last, so that the two are never of different
+	// starts.
+	if m.unpinned[bpf.Usage] {
+		operations = append(operations, func() error { return absentFile(os.Remove(filepath.Join(cfg.mapsDir(), bpf.Usage))) })
+	}
+	names := slices.DeleteFunc(bpf.MapNames(), func(name string) bool { return name == bpf.Usage })
+	for _, name := range append(names, bpf.Usage) {
+		one := m.ByName()[name]
+		if !m.unpinned[name] {
+			continue
+		}
+		staged, pin := filepath.Join(cfg.stagingDir(), name), filepath.Join(cfg.mapsDir(), name)
+		operations = append(operations,
+			func() error { return makeFolders(cfg.stagingDir()) },
+			func() error { return one.Pin(staged) },
+			func() error { return os.Rename(staged, pin) },
+			clearStaging,
+		)
+	}
+	return operations
 }
