@@ -14,7 +14,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"porin.dev/porin/cells/link"
-	"porin.dev/porin/internal/netns"
 	"porin.dev/porin/internal/nl"
 	"porin.dev/porin/internal/task"
 )
@@ -145,7 +144,7 @@ func linksOf(r netlink.Route) (indices []int) {
 // mtuOf returns the MTU of the interface that has the address, or of the default route's when it is no link to other
 // nodes: the smallest one if that has several.
 func (k *netlinkKernel) mtuOf(addr netip.Addr) (int, error) {
-	all, err := nl.Dump(func() ([]netlink.Addr, error) { return k.handle.AddrList(nil, familyOf(addr)) })
+	all, err := nl.Dump(func() ([]netlink.Addr, error) { return k.handle.AddrList(nil, nl.FamilyOf(addr)) })
 	if err != nil {
 		return 0, fmt.Errorf("list the addresses of the node: %w", err)
 	}
@@ -158,7 +157,7 @@ func (k *netlinkKernel) mtuOf(addr netip.Addr) (int, error) {
 	if mtu, err := k.mtuOfLink(index); mtu > 0 || err != nil {
 		return mtu, err
 	}
-	routes, err := k.defaultRoutes(familyOf(addr))
+	routes, err := k.defaultRoutes(nl.FamilyOf(addr))
 	if err != nil {
 		return 0, err
 	}
@@ -186,7 +185,7 @@ func (k *netlinkKernel) mtuOfLink(index int) (int, error) {
 		return 0, nil
 	}
 	l, err := k.handle.LinkByIndex(index)
-	if _, gone := errors.AsType[netlink.LinkNotFoundError](err); gone {
+	if nl.IsNoLink(err) {
 		return 0, nil
 	}
 	if err != nil {
@@ -196,13 +195,6 @@ func (k *netlinkKernel) mtuOfLink(index int) (int, error) {
 		return 0, nil
 	}
 	return l.Attrs().MTU, nil
-}
-
-func familyOf(addr netip.Addr) int {
-	if addr.Is4() {
-		return netlink.FAMILY_V4
-	}
-	return netlink.FAMILY_V6
 }
 
 // hop is where packets to another node go.
@@ -215,10 +207,7 @@ type hop struct {
 // onLink returns the interface on which the kernel reaches the address directly; 0 when it does not.
 func (k *netlinkKernel) onLink(addr netip.Addr) (int, error) {
 	routes, err := k.handle.RouteGet(addr.AsSlice())
-	switch {
-	case errors.Is(err, unix.ENETUNREACH) || errors.Is(err, unix.EHOSTUNREACH) || errors.Is(err, unix.EACCES) || errors.Is(err, unix.EINVAL):
-		return 0, nil
-	case err != nil:
+	if nl.IgnoreAbsent(err) != nil {
 		return 0, fmt.Errorf("ask for the route to %s: %w", addr, err)
 	}
 	for _, r := range routes {
@@ -280,12 +269,8 @@ func routeTo(dst netip.Prefix, to hop) *netlink.Route {
 
 // Watch implements [Kernel].
 func (k *netlinkKernel) Watch(ctx context.Context) (<-chan struct{}, error) {
-	var notifications <-chan syscall.NetlinkMessage
-	err := netns.In(int(k.namespace.Fd()), func() (err error) {
-		notifications, err = nl.Watch(ctx, unix.NETLINK_ROUTE, unix.RTNLGRP_LINK, unix.RTNLGRP_IPV4_IFADDR, unix.RTNLGRP_IPV6_IFADDR,
-			unix.RTNLGRP_IPV4_ROUTE, unix.RTNLGRP_IPV6_ROUTE)
-		return err
-	})
+	notifications, err := nl.WatchIn(ctx, k.namespace, unix.NETLINK_ROUTE, unix.RTNLGRP_LINK, unix.RTNLGRP_IPV4_IFADDR, unix.RTNLGRP_IPV6_IFADDR,
+		unix.RTNLGRP_IPV4_ROUTE, unix.RTNLGRP_IPV6_ROUTE)
 	if err != nil {
 		return nil, err
 	}
@@ -293,10 +278,9 @@ func (k *netlinkKernel) Watch(ctx context.Context) (<-chan struct{}, error) {
 	go func() {
 		defer close(changes)
 		for m := range notifications {
-			if !isOfNode(m) {
-				continue
+			if isOfNode(m) {
+				task.Wake(changes)
 			}
-			task.Wake(changes)
 		}
 	}()
 	return changes, nil

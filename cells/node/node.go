@@ -43,9 +43,7 @@ func New(cfg Config, from Sources, log *slog.Logger) (*Node, error) {
 	if n.kernel, err = openKernel(); err != nil {
 		return nil, err
 	}
-	if n.tunnel, err = tunnel.Open(tunnel.Config{BPFRoot: cfg.BPFRoot, Port: cfg.VXLANPort}, log); err != nil {
-		return nil, errors.Join(err, n.kernel.close())
-	}
+	n.tunnel = tunnel.New(tunnel.Config{BPFRoot: cfg.BPFRoot, Port: cfg.VXLANPort}, n.kernel.handle, n.kernel.namespace, log)
 	n.rules = task.Forever(log, "node-tunnel-rules", n.tunnel.Rules().Run)
 	n.addresses = newTunnelAddresses(from.Addresses, cfg.Dir, log)
 	n.observer = newObserver(cfg.Name, addrs, from.Blocks, from.Kubernetes, n.kernel, from.Health, cluster.RoutingMode(cfg.Routing), &n.end, &n.self, log)

@@ -145,7 +145,13 @@ func (p *Peers) update(ctx context.Context, w *peersWatch, self Self) (err error
 		}
 		p.publish(ctx, self)
 	case p.storeAway:
-		p.publishKnown(self)
+		v := View{Self: self}
+		if !p.asOf.IsZero() {
+			v = p.records.view(self)
+			v.Own = nil // the one of the store may be another
+		}
+		v.StoreAway, v.AsOf = true, p.asOf
+		p.view.Set(v)
 	}
 	return nil
 }
@@ -184,17 +190,6 @@ func (p *Peers) useCache() {
 	}
 	p.log.Warn("the store does not answer: what was known of other nodes counts until it does", "waited", StoreTimeout, "known", asOf, "nodes", len(networks))
 	p.records.apply(cluster.Change[cluster.NodeNetwork]{Kind: cluster.Snapshot, All: networks})
-}
-
-// publishKnown publishes the known nodes while the store is away.
-func (p *Peers) publishKnown(self Self) {
-	v := View{Self: self}
-	if !p.asOf.IsZero() {
-		v = p.records.view(self)
-		v.Own = nil // the one of the store may be another
-	}
-	v.StoreAway, v.AsOf = true, p.asOf
-	p.view.Set(v)
 }
 
 // origin asks the store where its records are from.

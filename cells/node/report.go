@@ -8,11 +8,14 @@ import (
 	"slices"
 
 	"github.com/go-chi/chi/v5"
+	"github.com/prometheus/client_golang/prometheus"
 
 	v1 "porin.dev/porin/api/v1"
 	"porin.dev/porin/bpf/abi"
 	"porin.dev/porin/cells/cluster"
+	"porin.dev/porin/cells/metrics"
 	"porin.dev/porin/cells/supervisor"
+	"porin.dev/porin/internal/fault"
 	"porin.dev/porin/internal/httpx"
 )
 
@@ -53,9 +56,7 @@ func (r reporter) tunnel(self Self) *v1.TunnelStatus {
 			status.Dropped[reason.String()] = n
 		}
 	}
-	if err = errors.Join(routing.Tunnel, err); err != nil {
-		status.Error = err.Error()
-	}
+	status.Error = fault.Text(errors.Join(routing.Tunnel, err))
 	return status
 }
 
@@ -74,11 +75,7 @@ func (r reporter) list(w http.ResponseWriter, _ *http.Request) error {
 			Blocks: []v1.PeerBlock{},
 		}
 		for _, b := range p.Blocks {
-			block := v1.PeerBlock{CIDR: b, Reach: string(state.Reach[b])}
-			if err := state.Errors[b]; err != nil {
-				block.Error = err.Error()
-			}
-			out.Blocks = append(out.Blocks, block)
+			out.Blocks = append(out.Blocks, v1.PeerBlock{CIDR: b, Reach: string(state.Reach[b]), Error: fault.Text(state.Errors[b])})
 		}
 		for _, c := range view.Conflicts {
 			if c.Node == p.Node {
@@ -92,27 +89,56 @@ func (r reporter) list(w http.ResponseWriter, _ *http.Request) error {
 
 // Condition implements supervisor.HealthReporter.
 func (r reporter) Condition() supervisor.Condition {
-	c := supervisor.Condition{Cell: "node", State: supervisor.OK}
+	reason := ""
 	state := r.node.Routing()
 	self, _ := r.node.self.Get()
 	view, _ := r.node.peers.View()
 	switch {
 	case view.StoreAway:
-		c.State, c.Reason = supervisor.Degraded, awayText(view)
+		reason = awayText(view)
 	case state.Err != nil:
-		c.State, c.Reason = supervisor.Degraded, "the routes to other nodes are not followed: "+state.Err.Error()
+		reason = "the routes to other nodes are not followed: " + state.Err.Error()
 	case r.node.publisher != nil && r.node.publisher.overwritten():
-		c.State, c.Reason = supervisor.Degraded, fmt.Sprintf("another agent overwrites the record of node %s: if two machines have this name, give one of them another", self.Node.Name)
+		reason = fmt.Sprintf("another agent overwrites the record of node %s: if two machines have this name, give one of them another", self.Node.Name)
 	case state.Tunnel != nil:
-		c.State, c.Reason = supervisor.Degraded, "the tunnel to other nodes: "+state.Tunnel.Error()
+		reason = "the tunnel to other nodes: " + state.Tunnel.Error()
 	case state.RemoteBlocksErr != nil:
-		c.State, c.Reason = supervisor.Degraded, "the datapath does not know the blocks of other nodes: "+state.RemoteBlocksErr.Error()
+		reason = "the datapath does not know the blocks of other nodes: " + state.RemoteBlocksErr.Error()
 	case len(state.Errors) > 0:
 		var texts []string
 		for _, err := range state.Errors {
 			texts = append(texts, err.Error())
 		}
-		c.State, c.Reason = supervisor.Degraded, fmt.Sprintf("%d blocks of other nodes have no route: %s", len(texts), slices.Min(texts))
+		reason = fmt.Sprintf("%d blocks of other nodes have no route: %s", len(texts), slices.Min(texts))
+	default:
+		return supervisor.Condition{Cell: "node", State: supervisor.OK}
 	}
-	return c
+	return supervisor.Condition{Cell: "node", State: supervisor.Degraded, Reason: reason}
+}
+
+// newCollector shows what the tunnel has dropped. On a node without a tunnel it shows nothing.
+func newCollector(n *Node) *metrics.Values {
+	v := metrics.NewValues("porin_node_tunnel_")
+	drops := v.Counter("drops_total",
+		"Packets that the programs of the tunnel have dropped: on their way to a tunnel, or out of one, by the reason.", "direction", "reason")
+	pods := v.Counter("forged_total",
+		"Packets of tunnels that were dropped because no node sent them: a pod of this node did, or a Service led them to the port of a node.")
+	v.Read = func(ch chan<- prometheus.Metric) {
+		if end, _ := n.end.Get(); end.Port == 0 {
+			return
+		}
+		dropped, err := n.tunnel.Drops()
+		if err != nil {
+			drops.Fail(ch, err)
+			return
+		}
+		for _, reason := range abi.TunnelDropReasons() {
+			drops.Send(ch, float64(dropped.ToTunnel[reason]), "to", reason.String())
+			drops.Send(ch, float64(dropped.FromTunnel[reason]), "from", reason.String())
+		}
+		if forged, err := n.tunnel.Rules().Dropped(); err == nil {
+			pods.Send(ch, float64(forged))
+		}
+	}
+	return v
 }

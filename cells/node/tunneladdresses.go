@@ -2,7 +2,6 @@ package node
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -31,7 +30,6 @@ type tunnelAddresses struct {
 	mu     sync.Mutex // guards the fields below
 	needed bool
 	blocks []netip.Prefix // of the node
-	absent bool           // the file is known not to be there
 }
 
 // The pauses between tries to get addresses.
@@ -124,8 +122,10 @@ func (t *tunnelAddresses) drop() error {
 	if t.source == nil {
 		return nil
 	}
-	if err := t.forget(); err != nil {
-		return err
+	if t.path != "" {
+		if err := os.Remove(t.path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return fmt.Errorf("forget the addresses of the tunnel: %w", err)
+		}
 	}
 	if has, _ := t.addrs.Get(); len(has) > 0 {
 		t.addrs.Set(nil)
@@ -134,36 +134,13 @@ func (t *tunnelAddresses) drop() error {
 	return nil
 }
 
-// forget removes the file.
-func (t *tunnelAddresses) forget() error {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if t.path == "" || t.absent {
-		return nil
-	}
-	if err := os.Remove(t.path); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("forget the addresses of the tunnel: %w", err)
-	}
-	t.absent = true
-	return nil
-}
-
 // Err is why there are no addresses.
 func (t *tunnelAddresses) Err() error { return t.task.Status().Err }
 
 func (t *tunnelAddresses) load() (addrs []netip.Addr, err error) {
-	if t.path == "" {
+	err = diskfile.ReadJSON(t.path, &addrs)
+	if errors.Is(err, fs.ErrNotExist) { // as for the path ""
 		return nil, nil
-	}
-	text, err := os.ReadFile(t.path)
-	if errors.Is(err, fs.ErrNotExist) {
-		t.mu.Lock()
-		defer t.mu.Unlock()
-		t.absent = true
-		return nil, nil
-	}
-	if err == nil {
-		err = json.Unmarshal(text, &addrs)
 	}
 	if err == nil && (len(addrs) > 2 || slices.ContainsFunc(addrs, func(a netip.Addr) bool { return !a.IsGlobalUnicast() })) {
 		err = errors.New("no addresses of a tunnel")
@@ -179,15 +156,9 @@ func (t *tunnelAddresses) save(addrs []netip.Addr) error {
 	if t.path == "" {
 		return nil
 	}
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.absent = false
-	text, err := json.Marshal(addrs)
+	err := os.MkdirAll(filepath.Dir(t.path), 0o750)
 	if err == nil {
-		err = os.MkdirAll(filepath.Dir(t.path), 0o750)
-	}
-	if err == nil {
-		err = diskfile.Replace(t.path, append(text, '\n'))
+		err = diskfile.ReplaceJSON(t.path, addrs)
 	}
 	if err != nil {
 		return fmt.Errorf("keep the addresses of the tunnel: %w", err)

@@ -118,10 +118,7 @@ func newTunnelled(t *testing.T, mode cluster.RoutingMode) *tunnelled {
 		if err != nil {
 			return err
 		}
-		device, err := tunnel.Open(tunnel.Config{BPFRoot: x.node.BPFRoot, Port: 8472}, log)
-		if err != nil {
-			return err
-		}
+		device := tunnel.New(tunnel.Config{BPFRoot: x.node.BPFRoot, Port: 8472}, kernel.handle, kernel.namespace, log)
 		t.Cleanup(func() {
 			if err := errors.Join(device.Close(), kernel.close()); err != nil {
 				t.Error(err)

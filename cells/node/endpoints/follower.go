@@ -39,6 +39,9 @@ type Follower struct {
 	// Of the task.
 	state *state
 	asked bool // for the groups: the store has listed them, or what was known of them counts
+	// isComplete says that complete is closed: policies may be in the datapath. From then on they are told of a list at
+	// its end: a page alone may make them write everything again.
+	isComplete bool
 
 	mu   sync.Mutex // guards the fields below
 	node cluster.NodeID
@@ -101,12 +104,13 @@ func (f *Follower) follow(ctx context.Context) error {
 		if view.StoreAway {
 			f.useCache()
 		}
-		if view.Ready && !(f.state.listing && f.isComplete()) {
+		if view.Ready && !(f.state.listing && f.isComplete) {
 			f.tell(view, changed != told, listed)
 			told = changed
 		}
-		if f.asked && (view.Ready || view.StoreAway) && f.state.knowsNamespaces() {
-			f.setComplete()
+		if !f.isComplete && f.asked && (view.Ready || view.StoreAway) && f.state.knowsNamespaces() {
+			f.isComplete = true
+			close(f.complete)
 		}
 		select {
 		case <-ctx.Done():
@@ -161,24 +165,6 @@ func (f *Follower) tell(view node.View, isNew, listed bool) {
 		f.setOwn(view.Self.Node)
 	}
 	clear(f.state.changed)
-}
-
-// setComplete says that the policies were told of what can be known.
-func (f *Follower) setComplete() {
-	if !f.isComplete() {
-		close(f.complete)
-	}
-}
-
-// isComplete reports whether policies may be in the datapath. From then on they are told of a list at its end: a page
-// alone may make them write everything again.
-func (f *Follower) isComplete() bool {
-	select {
-	case <-f.complete:
-		return true
-	default:
-		return false
-	}
 }
 
 // useCache uses the groups that a previous agent has received, until the store answers.

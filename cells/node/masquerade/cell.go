@@ -12,6 +12,7 @@ import (
 
 	v1 "porin.dev/porin/api/v1"
 	"porin.dev/porin/cells/doctor"
+	"porin.dev/porin/cells/endpoint"
 	"porin.dev/porin/cells/endpointmanager"
 	"porin.dev/porin/cells/node"
 	"porin.dev/porin/cells/server"
@@ -114,4 +115,26 @@ func (r reporter) Report(status *v1.Status) {
 		status.Network.Masquerade.Families = []string{}
 	}
 	status.Network.Masquerade.Error = fault.Text(s.Err)
+}
+
+var _ endpoint.Subscriber = (*driver)(nil)
+
+// EndpointCreated implements endpoint.Subscriber. A pod that keeps its addresses does so from its first packet.
+func (d *driver) EndpointCreated(ep endpoint.Endpoint) { d.changed(ep) }
+
+// EndpointRestored implements endpoint.Subscriber: the task applies what is restored.
+func (d *driver) EndpointRestored(endpoint.Endpoint) {}
+
+// EndpointUpdated implements endpoint.Subscriber.
+func (d *driver) EndpointUpdated(endpoint.Endpoint) {}
+
+// EndpointDeleted implements endpoint.Subscriber.
+func (d *driver) EndpointDeleted(ep endpoint.Endpoint, _ endpoint.DeleteConfig) { d.changed(ep) }
+
+// changed applies the present state. [Table.Run] tries failures again.
+func (d *driver) changed(ep endpoint.Endpoint) {
+	if ep.Spec.NoMasquerade {
+		view, _ := d.peers.View()
+		_ = d.set(view)
+	}
 }

@@ -78,10 +78,10 @@ func (c Config) excluded() (list []netip.Prefix, err error) {
 
 func (c Config) families() (list []family) {
 	if c.Families == IPv4 || c.Families == Both {
-		list = append(list, family{IPv4, nft.IPv4})
+		list = append(list, newFamily(nft.IPv4))
 	}
 	if c.Families == IPv6 || c.Families == Both {
-		list = append(list, family{IPv6, nft.IPv6})
+		list = append(list, newFamily(nft.IPv6))
 	}
 	return list
 }

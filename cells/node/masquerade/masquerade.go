@@ -1,7 +1,6 @@
 package masquerade
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -32,10 +31,9 @@ type Desired struct {
 // Table has traffic of this node's pods that leaves the cluster leave with the node's address. It is a table of
 // nftables in one network namespace.
 type Table struct {
-	owner    *nft.Owner
+	*nft.Owner
 	families []family
 	exclude  []netip.Prefix
-	sets     map[string]familySets
 
 	mu      sync.Mutex // guards the field below; held during Apply
 	desired Desired    // of the last Apply
@@ -44,40 +42,26 @@ type Table struct {
 // New returns the one of a namespace, which must stay open until Close. It touches nothing. cfg is valid, and resolved.
 func New(namespace *os.File, cfg Config, log *slog.Logger) *Table {
 	exclude, _ := cfg.excluded()
-	t := &Table{families: cfg.families(), exclude: exclude, sets: map[string]familySets{}}
+	t := &Table{families: cfg.families(), exclude: exclude}
 	table := &nft.Table{Name: TableName, Unsupported: ErrUnsupported}
 	for _, f := range t.families {
-		sets := newSets(f)
-		t.sets[f.name] = sets
-		table.Sets = append(table.Sets, sets.sources, sets.inside, sets.pods)
+		table.Sets = append(table.Sets, f.sources, f.inside, f.pods)
 	}
 	table.Chains = []nft.Chain{t.chain()}
-	t.owner = nft.New(namespace, table, log)
+	t.Owner = nft.New(namespace, table, log)
 	return t
 }
-
-// Close closes the socket. The table stays.
-func (t *Table) Close() error { return t.owner.Close() }
 
 // Apply applies d. When it fails, the previous state stays, and Run tries again.
 func (t *Table) Apply(d Desired) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.desired = d
-	if err := t.owner.Apply(t.stateOf(d)); err != nil {
+	if err := t.Owner.Apply(t.stateOf(d)); err != nil {
 		return fmt.Errorf("masquerade what pods send to the outside: %w", err)
 	}
 	return nil
 }
-
-// Run restores what other programs remove or change, until ctx ends.
-func (t *Table) Run(ctx context.Context) error { return t.owner.Run(ctx) }
-
-// Repair is the last Apply again. It does nothing before the first one, when a previous agent's table is there.
-func (t *Table) Repair() error { return t.owner.Repair() }
-
-// Compare returns how the table differs from the last Apply, and changes nothing.
-func (t *Table) Compare() ([]string, error) { return t.owner.Compare() }
 
 // always are destinations for which the source is a part of the address: multicast, broadcast and link-local IPv6.
 var always = []netip.Prefix{
@@ -93,37 +77,11 @@ func (t *Table) stateOf(d Desired) nft.State {
 	s := nft.State{}
 	inside := slices.Concat(d.Inside, d.Sources, t.exclude, always)
 	for _, f := range t.families {
-		sets := t.sets[f.name]
-		for _, p := range f.outermost(d.Sources) {
-			s.Add(sets.sources, nft.Prefix(p))
-		}
-		for _, p := range f.outermost(inside) {
-			s.Add(sets.inside, nft.Prefix(p))
-		}
-		for _, addr := range d.Pods {
-			if addr = addr.Unmap(); f.has(addr) {
-				s.Add(sets.pods, nft.Element{Key: string(addr.AsSlice())})
-			}
-		}
+		s.AddPrefixes(f.sources, f.Family, d.Sources)
+		s.AddPrefixes(f.inside, f.Family, inside)
+		s.AddAddresses(f.pods, f.Family, d.Pods)
 	}
 	return s
-}
-
-// outermost returns the prefixes of the family that are in no other one. Ranges of a set must not overlap.
-func (f family) outermost(prefixes []netip.Prefix) (list []netip.Prefix) {
-	for _, p := range prefixes {
-		if f.has(p.Addr()) {
-			list = append(list, p.Masked())
-		}
-	}
-	slices.SortFunc(list, netip.Prefix.Compare)
-	kept := list[:0]
-	for _, p := range list {
-		if len(kept) == 0 || !kept[len(kept)-1].Overlaps(p) { // a wider one comes first
-			kept = append(kept, p)
-		}
-	}
-	return kept
 }
 
 // Status is what an operator wants to know.
@@ -142,12 +100,12 @@ func (t *Table) Status() Status {
 	defer t.mu.Unlock()
 	s := Status{Desired: t.desired, Exclude: t.exclude}
 	for _, f := range t.families {
-		s.Families = append(s.Families, f.name)
+		s.Families = append(s.Families, f.Name)
 	}
-	counts, err := t.owner.Packets(chainName)
+	counts, err := t.Packets(chainName)
 	if err == nil {
 		s.Connections = counts[0]
 	}
-	s.Err = errors.Join(t.owner.Err(), err)
+	s.Err = errors.Join(t.Err(), err)
 	return s
 }

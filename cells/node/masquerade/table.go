@@ -1,8 +1,6 @@
 package masquerade
 
 import (
-	"net/netip"
-
 	"github.com/google/nftables"
 	"github.com/google/nftables/expr"
 	"golang.org/x/sys/unix"
@@ -20,13 +18,16 @@ const chainName = "postrouting"
 // is the last one that sees it.
 const afterOthers = 110
 
-// family is a family that is masqueraded.
+// family is a family that is masqueraded, and its sets.
 type family struct {
-	name string
-	nft  nft.Family
+	nft.Family
+	sources, inside *nft.Set // prefixes
+	pods            *nft.Set // addresses
 }
 
-func (f family) has(addr netip.Addr) bool { return addr.Is4() == (f.name == IPv4) }
+func newFamily(f nft.Family) family {
+	return family{f, f.Addresses("sources", true), f.Addresses("inside", true), f.Addresses("pods", false)}
+}
 
 // ifname is the name as the kernel compares it.
 func ifname(name string) []byte {
@@ -35,36 +36,17 @@ func ifname(name string) []byte {
 	return padded
 }
 
-// familySets are the sets of one family.
-type familySets struct {
-	sources, inside *nft.Set // prefixes
-	pods            *nft.Set // addresses
-}
-
-func newSets(f family) familySets {
-	key := nftables.TypeIPAddr
-	if f.name == IPv6 {
-		key = nftables.TypeIP6Addr
-	}
-	return familySets{
-		sources: &nft.Set{Name: "sources-" + f.name, Key: key, Ranges: true},
-		inside:  &nft.Set{Name: "inside-" + f.name, Key: key, Ranges: true},
-		pods:    &nft.Set{Name: "pods-" + f.name, Key: key},
-	}
-}
-
 func (t *Table) chain() nft.Chain {
 	c := nft.Chain{Name: chainName, Type: nftables.ChainTypeNAT, Hook: nftables.ChainHookPostrouting, Order: afterOthers}
 	c.Rules = append(c.Rules, nft.On("to the node itself: of the proxy, as a pod").Meta(expr.MetaKeyOIFNAME, 0).Equal(0, ifname("lo")...).Verdict(expr.VerdictAccept))
 	for _, f := range t.families {
-		sets := t.sets[f.name]
 		c.Rules = append(c.Rules,
-			nft.On("by a tunnel, by which replies come to this node's addresses of pods alone").Of(f.nft).Meta(expr.MetaKeyOIFNAME, 0).Equal(0, ifname(link.TunnelDevice)...).
-				Source(f.nft, 0).Lookup(sets.sources, nft.NotIn).With(&expr.Masq{FullyRandom: true}),
-			nft.On("not from a pod of this node").Of(f.nft).Source(f.nft, 0).Lookup(sets.sources, nft.NotIn).Verdict(expr.VerdictAccept),
-			nft.On("from an exempt pod").Of(f.nft).Source(f.nft, 0).Lookup(sets.pods, nft.In).Verdict(expr.VerdictAccept),
-			nft.On("stays inside, or is excluded").Of(f.nft).Destination(f.nft, 0).Lookup(sets.inside, nft.In).Verdict(expr.VerdictAccept),
-			nft.On("leaves the cluster").Of(f.nft).Count().With(&expr.Masq{FullyRandom: true}),
+			nft.On("by a tunnel, by which replies come to this node's addresses of pods alone").Of(f.Family).Meta(expr.MetaKeyOIFNAME, 0).Equal(0, ifname(link.TunnelDevice)...).
+				Source(f.Family, 0).Lookup(f.sources, nft.NotIn).With(&expr.Masq{FullyRandom: true}),
+			nft.On("not from a pod of this node").Of(f.Family).Source(f.Family, 0).Lookup(f.sources, nft.NotIn).Verdict(expr.VerdictAccept),
+			nft.On("from an exempt pod").Of(f.Family).Source(f.Family, 0).Lookup(f.pods, nft.In).Verdict(expr.VerdictAccept),
+			nft.On("stays inside, or is excluded").Of(f.Family).Destination(f.Family, 0).Lookup(f.inside, nft.In).Verdict(expr.VerdictAccept),
+			nft.On("leaves the cluster").Of(f.Family).Count().With(&expr.Masq{FullyRandom: true}),
 		)
 	}
 	return c

@@ -29,7 +29,7 @@ const addrGenNone = 1
 // find returns the device, or nil.
 func (t *Tunnel) find() (*netlink.Vxlan, error) {
 	found, err := t.handle.LinkByName(Device)
-	if _, ok := errors.AsType[netlink.LinkNotFoundError](err); ok {
+	if nl.IsNoLink(err) {
 		return nil, nil
 	}
 	if err != nil {
@@ -106,7 +106,7 @@ func (t *Tunnel) adjust(d *netlink.Vxlan, mtu int) error {
 			errs = append(errs, err)
 		}
 	}
-	errs = append(errs, t.inNamespace(setSysctls))
+	errs = append(errs, netns.In(int(t.namespace.Fd()), setSysctls))
 	if err := errors.Join(errs...); err != nil {
 		return fmt.Errorf("set up %s: %w", Device, err)
 	}
@@ -197,5 +197,3 @@ func address(addr netip.Addr) *netlink.Addr {
 	}
 	return &netlink.Addr{IPNet: nl.HostNet(addr), Flags: flags}
 }
-
-func (t *Tunnel) inNamespace(f func() error) error { return netns.In(int(t.namespace.Fd()), f) }

@@ -1,16 +1,13 @@
 package tunnel
 
 import (
-	"context"
 	"encoding/binary"
-	"log/slog"
-	"net/netip"
-	"os"
-	"slices"
-
 	"github.com/google/nftables"
 	"github.com/google/nftables/expr"
 	"golang.org/x/sys/unix"
+	"log/slog"
+	"net/netip"
+	"os"
 
 	"porin.dev/porin/internal/fault"
 	"porin.dev/porin/internal/nft"
@@ -42,13 +39,12 @@ var ErrNoRules = fault.New(fault.Unavailable, "kernel lacks what keeps pods from
 // the node that the sender's pod is on. Between pods the port is one like any other. Each connection in a tunnel has an
 // outer source port of its own, and would be two entries more in the conntrack of either node.
 type Rules struct {
-	owner    *nft.Owner
+	*nft.Owner
 	families []rulesFamily
 }
 
 type rulesFamily struct {
 	nft.Family
-	ipv4          bool
 	sources, pods *nft.Set // of this node; of all nodes
 	nodes         *nft.Set // addresses of the other ones
 	devices       *nft.Set // addresses of the tunnel devices of all, which are among the pods' prefixes
@@ -56,12 +52,10 @@ type rulesFamily struct {
 
 // NewRules returns the Rules of a namespace, which must stay open until Close. It touches nothing.
 func NewRules(namespace *os.File, port int, log *slog.Logger) *Rules {
-	r := &Rules{families: []rulesFamily{
-		{nft.IPv4, true, &nft.Set{Name: "sources-ipv4", Key: nftables.TypeIPAddr, Ranges: true}, &nft.Set{Name: "pods-ipv4", Key: nftables.TypeIPAddr, Ranges: true},
-			&nft.Set{Name: "nodes-ipv4", Key: nftables.TypeIPAddr}, &nft.Set{Name: "devices-ipv4", Key: nftables.TypeIPAddr}},
-		{nft.IPv6, false, &nft.Set{Name: "sources-ipv6", Key: nftables.TypeIP6Addr, Ranges: true}, &nft.Set{Name: "pods-ipv6", Key: nftables.TypeIP6Addr, Ranges: true},
-			&nft.Set{Name: "nodes-ipv6", Key: nftables.TypeIP6Addr}, &nft.Set{Name: "devices-ipv6", Key: nftables.TypeIP6Addr}},
-	}}
+	r := &Rules{}
+	for _, f := range []nft.Family{nft.IPv4, nft.IPv6} {
+		r.families = append(r.families, rulesFamily{f, f.Addresses("sources", true), f.Addresses("pods", true), f.Addresses("nodes", false), f.Addresses("devices", false)})
+	}
 	table := &nft.Table{Name: TableName, Unsupported: ErrNoRules}
 	chain := nft.Chain{Name: forgedChain, Type: nftables.ChainTypeFilter, Hook: nftables.ChainHookForward, Order: forgedOrder}
 	translated := nft.Chain{Name: translatedChain, Type: nftables.ChainTypeFilter, Hook: nftables.ChainHookPrerouting, Order: translatedOrder}
@@ -86,7 +80,7 @@ func NewRules(namespace *os.File, port int, log *slog.Logger) *Rules {
 			translatedTo(f.devices, nft.In, "a packet of a tunnel that this node has translated, to a tunnel device"))
 	}
 	table.Chains = []nft.Chain{chain, translated, in, out}
-	r.owner = nft.New(namespace, table, log)
+	r.Owner = nft.New(namespace, table, log)
 	return r
 }
 
@@ -98,54 +92,27 @@ func redirected(r nft.Rule) nft.Rule {
 		With(&expr.Ct{Key: expr.CtKeySTATUS, Register: nft.Register(0)}).HasBits(0, dnat)
 }
 
-// Close closes the socket. The table stays.
-func (r *Rules) Close() error { return r.owner.Close() }
-
 // Apply sets the prefixes of the pods of this node and of all nodes, and the addresses of the other nodes and of all
 // tunnel devices.
 func (r *Rules) Apply(sources, pods []netip.Prefix, nodes, devices []netip.Addr) error {
 	state := nft.State{}
 	for _, f := range r.families {
-		for set, prefixes := range map[*nft.Set][]netip.Prefix{f.sources: sources, f.pods: pods} {
-			for _, p := range f.outermost(prefixes) {
-				state.Add(set, nft.Prefix(p))
-			}
-		}
-		for set, addrs := range map[*nft.Set][]netip.Addr{f.nodes: nodes, f.devices: devices} {
-			for _, addr := range addrs {
-				if addr.Is4() == f.ipv4 {
-					state.Add(set, nft.Element{Key: string(addr.AsSlice())})
-				}
-			}
-		}
+		state.AddPrefixes(f.sources, f.Family, sources)
+		state.AddPrefixes(f.pods, f.Family, pods)
+		state.AddAddresses(f.nodes, f.Family, nodes)
+		state.AddAddresses(f.devices, f.Family, devices)
 	}
-	return r.owner.Apply(state)
+	return r.Owner.Apply(state)
 }
 
 // Remove removes the table.
-func (r *Rules) Remove() error { return r.owner.Apply(nil) }
-
-// Run keeps the table as it was applied, until ctx ends.
-func (r *Rules) Run(ctx context.Context) error { return r.owner.Run(ctx) }
-
-// Compare returns how the table differs from what was applied.
-func (r *Rules) Compare() ([]string, error) { return r.owner.Compare() }
+func (r *Rules) Remove() error { return r.Owner.Apply(nil) }
 
 // Dropped is how many packets were dropped since the table was made.
 func (r *Rules) Dropped() (sum uint64, err error) {
-	counts, err := r.owner.Packets(forgedChain, translatedChain)
+	counts, err := r.Packets(forgedChain, translatedChain)
 	for _, n := range counts {
 		sum += n
 	}
 	return sum, err
-}
-
-// outermost returns the prefixes of the family that are in no other one: ranges of a set must not overlap.
-func (f rulesFamily) outermost(prefixes []netip.Prefix) (kept []netip.Prefix) {
-	for _, p := range slices.SortedFunc(slices.Values(prefixes), netip.Prefix.Compare) {
-		if p.Addr().Is4() == f.ipv4 && (len(kept) == 0 || !kept[len(kept)-1].Overlaps(p)) { // a wider one comes first
-			kept = append(kept, p.Masked())
-		}
-	}
-	return kept
 }

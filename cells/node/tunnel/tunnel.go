@@ -18,6 +18,8 @@ import (
 	"porin.dev/porin/bpf"
 	"porin.dev/porin/bpf/abi"
 	"porin.dev/porin/cells/datapath/loader"
+	"porin.dev/porin/internal/fault"
+	"porin.dev/porin/internal/tchook"
 )
 
 // Config says where the tunnel is.
@@ -42,26 +44,28 @@ type Tunnel struct {
 	log       *slog.Logger
 	handle    *netlink.Handle
 	namespace *os.File
-	hasTCX    bool
+	hooks     []*tchook.Hook // in the order of attaching: no packets come in before they are verified
 	rules     *Rules
 
 	mu      sync.Mutex // guards the fields below; held while the tunnel is changed
 	objects *objects   // nil until Apply
 }
 
-// Open returns the tunnel of the network namespace of the calling thread, which it does not touch. Close ends it.
-func Open(cfg Config, log *slog.Logger) (*Tunnel, error) {
-	namespace, err := os.Open("/proc/thread-self/ns/net")
-	if err != nil {
-		return nil, fmt.Errorf("open the network namespace: %w", err)
+// New returns the tunnel of a network namespace, which it does not touch. The handle, a socket in it, and the namespace
+// must stay open until Close.
+func New(cfg Config, handle *netlink.Handle, namespace *os.File, log *slog.Logger) *Tunnel {
+	t := &Tunnel{cfg: cfg, log: log, handle: handle, namespace: namespace, rules: NewRules(namespace, cfg.Port, log)}
+	for _, side := range sides {
+		t.hooks = append(t.hooks, &tchook.Hook{Side: side, TCX: loader.HasTCX(), Handle: handle, Namespace: namespace})
 	}
-	handle, err := netlink.NewHandle(unix.NETLINK_ROUTE)
-	if err != nil {
-		return nil, errors.Join(fmt.Errorf("open a route-netlink socket: %w", err), namespace.Close())
-	}
-	return &Tunnel{
-		cfg: cfg, log: log, handle: handle, namespace: namespace, hasTCX: loader.HasTCX(), rules: NewRules(namespace, cfg.Port, log),
-	}, nil
+	return t
+}
+
+// sides are those of the device. Other programs there run, too: to_uplink before to_tunnel, and from_uplink behind
+// from_tunnel. As a filter, each is behind to_uplink's priority and before from_uplink's.
+var sides = []tchook.Side{
+	{Program: bpf.FromTunnel, Ingress: true, First: true, Priority: 2},
+	{Program: bpf.ToTunnel, Priority: 2},
 }
 
 // Close leaves the tunnel as it is.
@@ -69,8 +73,7 @@ func (t *Tunnel) Close() error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.objects.close()
-	t.handle.Close()
-	return errors.Join(t.rules.Close(), t.namespace.Close())
+	return t.rules.Close()
 }
 
 func (t *Tunnel) root() string { return filepath.Join(t.cfg.BPFRoot, "tunnel") }
@@ -136,33 +139,17 @@ func (t *Tunnel) applyPrograms(device *netlink.Vxlan, d Desired) (err error) {
 	if ownersErr != nil && !errors.Is(ownersErr, errFull) {
 		return ownersErr
 	}
-	for _, one := range t.programs() {
-		var changed bool
-		err := t.inNamespace(func() (err error) {
-			changed, err = t.attach(one.hook, device.Index, one.Program)
-			return err
-		})
-		if err != nil {
+	detached, err := t.detached(device.Index)
+	if err != nil {
+		return err
+	}
+	for _, one := range detached {
+		if err := one.Attach(device.Index, one.program, one.id); err != nil {
 			return err
 		}
-		if changed {
-			t.log.Info("program attached to the VXLAN device", "ifname", Device, "prog", one.hook.program)
-		}
+		t.log.Info("program attached to the VXLAN device", "ifname", Device, "prog", one.Program)
 	}
 	return errors.Join(ownersErr, removeOthers(t.root()))
-}
-
-type hookedProgram struct {
-	*ebpf.Program
-	hook hook
-}
-
-// programs are in the order in which they are attached: no packets come in before they are verified.
-func (t *Tunnel) programs() []hookedProgram {
-	return []hookedProgram{
-		{t.objects.fromTunnel, hook{bpf.FromTunnel, ebpf.AttachTCXIngress, netlink.HANDLE_MIN_INGRESS, true}},
-		{t.objects.toTunnel, hook{bpf.ToTunnel, ebpf.AttachTCXEgress, netlink.HANDLE_MIN_EGRESS, false}},
-	}
 }
 
 // Device returns the index and the addresses of the device; 0 when there is none.
@@ -222,8 +209,8 @@ func (t *Tunnel) Compare(want Desired) (differences []string, err error) {
 		return differences, nil
 	}
 	off, err := t.detached(d.Index)
-	for _, name := range off {
-		differences = append(differences, fmt.Sprintf("%s is not on %s", name, Device))
+	for _, one := range off {
+		differences = append(differences, fmt.Sprintf("%s is not on %s", one.Program, Device))
 	}
 	if err != nil {
 		return differences, err
@@ -237,22 +224,31 @@ func (t *Tunnel) Compare(want Desired) (differences []string, err error) {
 	return append(differences, rules...), err
 }
 
-// detached are the names of the programs that are not on the device.
-func (t *Tunnel) detached(index int) (names []string, err error) {
-	for _, one := range t.programs() {
-		info, err := one.Info()
+// detached is a program that is not on the device.
+type detached struct {
+	*tchook.Hook
+	program *ebpf.Program
+	id      uint32
+}
+
+// detached returns the programs that are not on the device, in the order of attaching.
+func (t *Tunnel) detached(index int) (list []detached, err error) {
+	programs := t.objects.byName()
+	for _, hook := range t.hooks {
+		program := *programs[hook.Program]
+		info, err := program.Info()
 		if err != nil {
 			return nil, err
 		}
-		var at ebpf.ProgramID
-		if err := t.inNamespace(func() (err error) { at, err = t.attached(one.hook, index); return err }); err != nil {
+		at, err := hook.Find(index)
+		if err != nil {
 			return nil, err
 		}
-		if id, _ := info.ID(); at != id {
-			names = append(names, one.hook.program)
+		if id, _ := info.ID(); at != uint32(id) {
+			list = append(list, detached{hook, program, uint32(id)})
 		}
 	}
-	return names, nil
+	return list, nil
 }
 
 // Remove removes the device, with the programs on it, and the pins.
@@ -298,3 +294,13 @@ func (t *Tunnel) Drops() (sum abi.TunnelDrops, err error) {
 	}
 	return sum, nil
 }
+
+// Why there is no tunnel.
+var (
+	ErrUnsupported = fault.WithHint(fault.New(fault.Unavailable, "kernel lacks VXLAN, or the metadata of tunnels in BPF programs"),
+		"run modprobe vxlan, or a kernel of Linux 6.0 or later with CONFIG_VXLAN; or give the agent --routing native or external")
+	ErrForeign = fault.WithHint(fault.New(fault.Conflict, "there is an interface "+Device+" that is no VXLAN device of Porin"),
+		"remove it, or rename it")
+	ErrPort = fault.WithHint(fault.New(fault.Conflict, "somebody else receives at the UDP port of the tunnel"),
+		"remove the other VXLAN device, or give all agents another --vxlan-port")
+)

@@ -7,8 +7,6 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/cilium/ebpf"
-	"github.com/cilium/ebpf/link"
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
@@ -17,21 +15,18 @@ import (
 )
 
 // programsOn are the IDs of the programs on the device.
-func (w *world) programsOn() (ids []ebpf.ProgramID) {
+func (w *world) programsOn() (ids []uint32) {
 	w.Helper()
 	d, err := w.tunnel.find()
 	if err != nil || d == nil {
 		w.Fatalf("device %v, error %v", d, err)
 	}
-	for _, one := range w.tunnel.programs() {
-		err := w.node.Do(func() error {
-			id, err := w.tunnel.attached(one.hook, d.Index)
-			ids = append(ids, id)
-			return err
-		})
+	for _, hook := range w.tunnel.hooks {
+		id, err := hook.Find(d.Index)
 		if err != nil {
 			w.Fatal(err)
 		}
+		ids = append(ids, id)
 	}
 	return ids
 }
@@ -115,12 +110,10 @@ func TestRepair(t *testing.T) {
 			return w.tunnel.objects.owners.Put(abi.CIDRKeyOf(prefix("10.9.0.0/24")), abi.Owner{Flags: abi.OwnerSelf})
 		}},
 		"a program": {silent: true, damage: func(w *world, d *netlink.Vxlan) error {
-			one := w.tunnel.programs()[0]
-			return w.node.Do(func() error { return detach(w.tunnel, one.hook, d.Index) })
+			return w.tunnel.hooks[0].Detach(d.Index)
 		}},
 		"the other program": {silent: true, damage: func(w *world, d *netlink.Vxlan) error {
-			one := w.tunnel.programs()[1]
-			return w.node.Do(func() error { return detach(w.tunnel, one.hook, d.Index) })
+			return w.tunnel.hooks[1].Detach(d.Index)
 		}},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -214,23 +207,4 @@ func TestDownWithoutPrograms(t *testing.T) {
 	if err != nil || d.RawFlags&unix.IFF_UP != 0 {
 		t.Errorf("the device is up, error %v", err)
 	}
-}
-
-// detach takes our program off.
-func detach(t *Tunnel, h hook, index int) error {
-	if !t.hasTCX {
-		return t.handle.FilterDel(&netlink.BpfFilter{
-			FilterAttrs: netlink.FilterAttrs{LinkIndex: index, Parent: h.parent, Handle: filterHandle, Priority: filterPriority, Protocol: unix.ETH_P_ALL},
-		})
-	}
-	id, err := t.attached(h, index)
-	if err != nil {
-		return err
-	}
-	program, err := ebpf.NewProgramFromID(id)
-	if err != nil {
-		return err
-	}
-	defer program.Close()
-	return link.RawDetachProgram(link.RawDetachProgramOptions{Target: index, Program: program, Attach: h.tcx})
 }

@@ -79,15 +79,9 @@ func newWorld(t *testing.T) *world {
 	return w
 }
 
-func (w *world) open(root string) (tunnel *Tunnel) {
+func (w *world) open(root string) *Tunnel {
 	w.Helper()
-	err := w.node.Do(func() (err error) {
-		tunnel, err = Open(Config{BPFRoot: root, Port: port}, slog.New(slog.NewTextHandler(w.Output(), nil)))
-		return err
-	})
-	if err != nil {
-		w.Fatal(err)
-	}
+	tunnel := New(Config{BPFRoot: root, Port: port}, w.node.Netlink(w), w.node.File(), slog.New(slog.NewTextHandler(w.Output(), nil)))
 	w.Cleanup(func() {
 		if err := tunnel.Close(); err != nil {
 			w.Error(err)
