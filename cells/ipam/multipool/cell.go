@@ -3,7 +3,6 @@ package multipool
 import (
 	"log/slog"
 
-	"github.com/prometheus/client_golang/prometheus"
 	"go.uber.org/fx"
 
 	"porin.dev/porin/cells/capacity"
@@ -32,8 +31,7 @@ func Module(cfg Config) fx.Option {
 		supervisor.Tasks(func(c *Controller) *task.Task { return c.task }),
 		supervisor.Health(func(c *Controller) *Controller { return c }),
 		capacity.Provide(func(c *Controller) *Controller { return c }),
-		metrics.Collect(func(c *Controller) *prometheus.CounterVec { return c.published.meters.claims }),
-		metrics.Collect(func(c *Controller) *prometheus.GaugeVec { return c.published.meters.blocks }),
+		metrics.Collect(newCollector),
 		doctor.Check(NewChecker),
 	)
 }

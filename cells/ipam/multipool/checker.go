@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/netip"
 	"slices"
 	"time"
 
@@ -135,7 +136,9 @@ func (c *Checker) compare(ctx context.Context) (findings []doctor.Finding, err e
 	return slices.Concat(findings, overlaps(blocks), withoutPool(blocks, pools), orphans, c.ofNode(blocks, before, after)), nil
 }
 
-func subjectOf(b cluster.Block) string { return fmt.Sprintf("%s of pool %s", b.CIDR, b.Pool) }
+func subjectOf(cidr netip.Prefix, pool string) string {
+	return fmt.Sprintf("%s of pool %s", cidr, pool)
+}
 
 // overlaps finds blocks that overlap.
 func overlaps(blocks []cluster.Block) (findings []doctor.Finding) {
@@ -143,7 +146,8 @@ func overlaps(blocks []cluster.Block) (findings []doctor.Finding) {
 	for i := 1; i < len(sorted); i++ { // a block that overlaps another overlaps the largest before it
 		if a, b := sorted[i-1], sorted[i]; a.CIDR.Overlaps(b.CIDR) {
 			findings = append(findings, doctor.Finding{
-				Kind: findingBlockOverlap, Subject: subjectOf(b), Detail: fmt.Sprintf("node %s has it, and node %s has %s", b.Owner, a.Owner, subjectOf(a)),
+				Kind: findingBlockOverlap, Subject: subjectOf(b.CIDR, b.Pool),
+				Detail: fmt.Sprintf("node %s has it, and node %s has %s", b.Owner, a.Owner, subjectOf(a.CIDR, a.Pool)),
 			})
 			sorted[i] = a // the larger one
 		}
@@ -190,7 +194,7 @@ func (c *Checker) orphans(ctx context.Context, blocks []cluster.Block) (findings
 		if !slices.Contains(r.Removed, b.Owner.Key) {
 			command = "if its machine is off: " + command + " --machine-is-off"
 		}
-		findings = append(findings, doctor.Finding{Kind: findingBlockOrphan, Subject: subjectOf(b), Detail: fmt.Sprintf("node %s has it; %s", b.Owner, command)})
+		findings = append(findings, doctor.Finding{Kind: findingBlockOrphan, Subject: subjectOf(b.CIDR, b.Pool), Detail: fmt.Sprintf("node %s has it; %s", b.Owner, command)})
 	}
 	return findings, nil
 }
@@ -203,22 +207,21 @@ func (c *Checker) ofNode(blocks []cluster.Block, before, after Status) (findings
 		known[b.Claim] = true
 	}
 	for _, b := range before.Blocks {
-		owned[b.Claim] = b.State == string(blockOwned)
+		owned[b.Claim] = b.State == blockOwned
 	}
 	for _, b := range blocks {
 		listed[b.Claim] = true
 		if after.Connected && b.Owner == after.Node && !known[b.Claim] {
 			findings = append(findings, doctor.Finding{
-				Kind: findingBlockUnknown, Subject: subjectOf(b) + ", claim " + b.Claim, Detail: "the node does not know the claim",
+				Kind: findingBlockUnknown, Subject: subjectOf(b.CIDR, b.Pool) + ", claim " + b.Claim, Detail: "the node does not know the claim",
 				Repair: c.controller.Reconcile,
 			})
 		}
 	}
 	for _, b := range after.Blocks {
-		if owned[b.Claim] && b.State == string(blockOwned) && !listed[b.Claim] {
+		if owned[b.Claim] && b.State == blockOwned && !listed[b.Claim] {
 			findings = append(findings, doctor.Finding{
-				Kind: findingBlockMissing, Subject: fmt.Sprintf("%s of pool %s", b.CIDR, b.Pool), Detail: "claim " + b.Claim,
-				Repair: c.controller.Reconcile,
+				Kind: findingBlockMissing, Subject: subjectOf(b.CIDR, b.Pool), Detail: "claim " + b.Claim, Repair: c.controller.Reconcile,
 			})
 		}
 	}
@@ -228,8 +231,8 @@ func (c *Checker) ofNode(blocks []cluster.Block, before, after Status) (findings
 // own returns the findings about the node itself, without the store.
 func (c *Checker) own(s Status) (findings []doctor.Finding) {
 	for _, b := range s.Blocks {
-		if b.State == string(blockConflict) {
-			findings = append(findings, doctor.Finding{Kind: findingBlockConflict, Subject: fmt.Sprintf("%s of pool %s", b.CIDR, b.Pool), Detail: conflictText(s.Node, b)})
+		if b.State == blockConflict {
+			findings = append(findings, doctor.Finding{Kind: findingBlockConflict, Subject: subjectOf(b.CIDR, b.Pool), Detail: conflictText(s.Node, b)})
 		}
 	}
 	if s.Contested != nil {
@@ -243,7 +246,7 @@ func (c *Checker) own(s Status) (findings []doctor.Finding) {
 
 // conflictText says who owns a block in conflict. When it is another incarnation of this node, this machine may have
 // lost its folder: then there is a way to get its blocks without ending its pods.
-func conflictText(own cluster.NodeID, b BlockStatus) string {
+func conflictText(own cluster.NodeID, b OwnBlock) string {
 	owner, err := cluster.ParseNodeID(b.OtherOwner)
 	switch {
 	case err != nil:

@@ -1,7 +1,6 @@
 package multipool
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -58,7 +57,7 @@ type checkpointFields struct {
 	NodeUID    string            `json:"nodeUID,omitempty"`
 	NodeLabels map[string]string `json:"nodeLabels,omitempty"`
 
-	Blocks []ownBlock `json:"blocks,omitempty"`
+	Blocks []OwnBlock `json:"blocks,omitempty"`
 	// Pools are the accepted pools, by name: an agent that starts without the store gives out addresses by them.
 	Pools []cluster.Pool `json:"pools,omitempty"`
 }
@@ -72,14 +71,10 @@ func (c *checkpoint) load(name string) error {
 	}
 	id := cluster.NodeID{Name: name, Key: key}
 	var saved checkpointFields
-	text, err := os.ReadFile(filepath.Join(c.dir, checkpointFile))
-	switch {
-	case errors.Is(err, fs.ErrNotExist):
-		saved.Node, err = id, nil
-	case err == nil:
-		err = json.Unmarshal(text, &saved)
-	}
-	if err != nil {
+	err = diskfile.ReadJSON(filepath.Join(c.dir, checkpointFile), &saved)
+	if errors.Is(err, fs.ErrNotExist) {
+		saved.Node = id
+	} else if err != nil {
 		return fmt.Errorf("read the checkpoint of the node's blocks: %w: move the file away if it is damaged; the node begins as a new one when %s is removed, too", err, keyFile)
 	}
 	if saved.Node.Key == key && saved.Node.Name != name { // the key says that this is the other node
@@ -101,10 +96,7 @@ func (c *checkpoint) save() error {
 	if !c.rebooted { // a boot is over when the blocks were reconciled
 		c.Boot, c.Machine = c.boot, c.machine
 	}
-	text, err := json.MarshalIndent(c.checkpointFields, "", " ")
-	if err == nil {
-		err = diskfile.Replace(filepath.Join(c.dir, checkpointFile), text)
-	}
+	err := diskfile.ReplaceJSON(filepath.Join(c.dir, checkpointFile), c.checkpointFields)
 	c.changed, c.unsaved = err != nil, err != nil
 	if err != nil {
 		return fmt.Errorf("write the checkpoint of the node's blocks: %w", err)
@@ -169,8 +161,8 @@ func (c *checkpoint) lastRecovery() string {
 }
 
 // block returns the block of the checkpoint, or nil.
-func (c *checkpoint) block(cidr netip.Prefix) *ownBlock {
-	i := slices.IndexFunc(c.Blocks, func(b ownBlock) bool { return b.CIDR == cidr })
+func (c *checkpoint) block(cidr netip.Prefix) *OwnBlock {
+	i := slices.IndexFunc(c.Blocks, func(b OwnBlock) bool { return b.CIDR == cidr })
 	if i < 0 {
 		return nil
 	}
@@ -192,7 +184,7 @@ func (c *checkpoint) claimable(cidr netip.Prefix) bool {
 }
 
 // set adds the block, or replaces it.
-func (c *checkpoint) set(b ownBlock) {
+func (c *checkpoint) set(b OwnBlock) {
 	if was := c.block(b.CIDR); was != nil {
 		*was = b
 		return
@@ -200,6 +192,12 @@ func (c *checkpoint) set(b ownBlock) {
 	c.Blocks = append(c.Blocks, b)
 }
 
+// put is set and save.
+func (c *checkpoint) put(b OwnBlock) error {
+	c.set(b)
+	return c.save()
+}
+
 func (c *checkpoint) drop(cidr netip.Prefix) {
-	c.Blocks = slices.DeleteFunc(c.Blocks, func(b ownBlock) bool { return b.CIDR == cidr })
+	c.Blocks = slices.DeleteFunc(c.Blocks, func(b OwnBlock) bool { return b.CIDR == cidr })
 }

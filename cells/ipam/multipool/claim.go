@@ -5,7 +5,10 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"maps"
 	"net/netip"
+	"slices"
+	"strings"
 
 	"porin.dev/porin/cells/cluster"
 	"porin.dev/porin/internal/fault"
@@ -15,11 +18,8 @@ import (
 // claims of nodes that are gone.
 type claimer struct {
 	*common
-	pools      *knownPools
-	blocks     *ownBlocks
 	membership *membership
 	reconciler *reconciler
-	meters     *meters
 	publish    func() // updates the [Status]
 
 	searches map[poolFamily]search // of pools that were full
@@ -114,40 +114,39 @@ func (c *claimer) claimAddress(ctx context.Context, pool cluster.Pool, addr neti
 // claim creates the record of the block, verifies the claim, and gives out addresses of the block. A claim that cannot
 // be verified is withdrawn.
 func (c *claimer) claim(ctx context.Context, pool cluster.Pool, cidr netip.Prefix) error {
-	b := ownBlock{CIDR: cidr, Pool: pool.Name, PoolUID: pool.UID, Claim: rand.Text(), State: blockClaiming}
-	var earlier ownBlock
+	b := OwnBlock{CIDR: cidr, Pool: pool.Name, PoolUID: pool.UID, Claim: rand.Text(), State: blockClaiming}
+	var earlier OwnBlock
 	undo := func() { c.checkpoint.drop(cidr) }
 	if was := c.checkpoint.block(cidr); was != nil { // an earlier claim may yet arrive
 		earlier = *was
 		b.Checks, undo = earlier.Checks, func() { c.checkpoint.set(earlier) }
 	}
-	c.checkpoint.set(b)
-	if err := c.checkpoint.save(); err != nil {
+	if err := c.checkpoint.put(b); err != nil {
 		undo() // never sent
 		return err
 	}
 	earlier.nextDeletion = 0 // in case the create finds the block claimed, perhaps by the earlier claim
 	c.publish()              // the doctor compares it with the store
 	err := c.backend.Blocks.Create(ctx, blockRecord(c.checkpoint.Node, b))
-	c.meters.claim(err)
 	switch {
+	case err == nil:
+		c.claims.WithLabelValues("claimed").Inc()
 	case errors.Is(err, cluster.ErrExists):
+		c.claims.WithLabelValues("exists").Inc()
 		undo() // the end of the round saves it: a claim in this state is only ever deleted
 		c.checkpoint.changed = true
 		return err
-	case err != nil: // it may have been made, or be made later
+	default: // it may have been made, or be made later
+		c.claims.WithLabelValues("error").Inc()
 		b.State, b.Checks = blockReleased, lateChecks
-		c.checkpoint.set(b)
-		return errors.Join(fmt.Errorf("claim block %s: %w", cidr, err), c.checkpoint.save())
+		return errors.Join(fmt.Errorf("claim block %s: %w", cidr, err), c.checkpoint.put(b))
 	}
 	if err := c.verify(ctx, b); err != nil {
 		b.State = blockReleased
-		c.checkpoint.set(b)
-		return errors.Join(fmt.Errorf("withdraw the claim of block %s: %w", cidr, err), c.checkpoint.save())
+		return errors.Join(fmt.Errorf("withdraw the claim of block %s: %w", cidr, err), c.checkpoint.put(b))
 	}
 	b.State = blockOwned
-	c.checkpoint.set(b)
-	if err := c.checkpoint.save(); err != nil { // the next agent would not know that it is owned
+	if err := c.checkpoint.put(b); err != nil { // the next agent would not know that it is owned
 		b.State = blockReleased
 		c.checkpoint.set(b)
 		return fmt.Errorf("withdraw the claim of block %s: %w", cidr, err)
@@ -158,7 +157,7 @@ func (c *claimer) claim(ctx context.Context, pool cluster.Pool, cidr netip.Prefi
 
 // verify reads the pool of the block again after a create, and then what [membership.verify] reads. It returns why the
 // claim must be withdrawn.
-func (c *claimer) verify(ctx context.Context, b ownBlock) error {
+func (c *claimer) verify(ctx context.Context, b OwnBlock) error {
 	pool, err := c.backend.Pools.Get(ctx, b.Pool)
 	if err != nil {
 		return err
@@ -196,4 +195,39 @@ func (c *claimer) removeOrphan(ctx context.Context, b cluster.Block, registered 
 	}
 	c.log.Info("a block whose node is gone is free again", "cidr", b.CIDR, "node", b.Owner.String())
 	return true, nil
+}
+
+// The errors that callers tell apart.
+var (
+	// ErrContested is returned when another machine has the key of this node.
+	ErrContested = fault.WithHint(fault.New(fault.Conflict, "another machine has this node's key"), "") // the errors that wrap it say what to do
+	// ErrRecovery is returned during a recovery, in which no node claims blocks.
+	ErrRecovery = fault.WithHint(fault.New(fault.Unavailable, "a recovery of the cluster's store is under way: no node claims a block before an administrator ends it"),
+		"see porin ipam recover; --end ends it when every node has written its blocks")
+	// ErrReleasing is returned while an administrator deletes the node.
+	ErrReleasing = fault.WithHint(fault.New(fault.Unavailable, "an administrator deletes this node"), "see porin node list")
+	// ErrNodeDeleted is returned while the Kubernetes Node of this node is deleted.
+	ErrNodeDeleted = fault.WithHint(fault.New(fault.Unavailable, "the Kubernetes Node of this node was deleted"),
+		"restart the kubelet, which creates the Node again, or end the agent")
+	// ErrNoBlock is returned when nodes have claimed every block of a pool.
+	ErrNoBlock = fault.New(fault.Exhausted, "no free block")
+)
+
+// whyNotClaimable says why a node with these labels gets no block of the pool, or nil.
+func whyNotClaimable(p cluster.Pool, labels map[string]string) error {
+	switch {
+	case p.Claimable(labels):
+		return nil
+	case p.Disabled:
+		return fault.WithHint(fault.New(fault.Invalid, fmt.Sprintf("pool %s is disabled", p.Name)),
+			"enable it with porin pool set --disabled=false, or have the pod use another pool")
+	case p.State != cluster.PoolAccepted || p.Deleting:
+		return fault.WithHint(fault.New(fault.Unavailable, fmt.Sprintf("pool %s is %s", p.Name, p.State)), "see porin pool get")
+	}
+	var wanted []string
+	for _, key := range slices.Sorted(maps.Keys(p.NodeSelector)) {
+		wanted = append(wanted, key+"="+p.NodeSelector[key])
+	}
+	return fault.WithHint(fault.New(fault.Invalid, fmt.Sprintf("pool %s is not for this node: it is for nodes with %s", p.Name, strings.Join(wanted, ","))),
+		"give the node that label with kubectl label, or without Kubernetes with --node-labels of its agent, or have the pod use another pool")
 }

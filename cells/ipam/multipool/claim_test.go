@@ -124,7 +124,7 @@ func TestPreAllocateSeveralBlocks(t *testing.T) {
 	w.pool("default", 28, "10.0.0.0/24")
 	one := w.machine("one", 1)
 	w.mustAllocate(one)
-	one.controller.Kick() // as the allocator does, once
+	multipool.Kick(one.controller) // as the allocator does, once
 	w.wait("all that is kept ahead is claimed at once", func() bool { return len(w.blocks()) == 7 })
 }
 

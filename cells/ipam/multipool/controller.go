@@ -11,6 +11,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+
 	"porin.dev/porin/cells/cluster"
 	"porin.dev/porin/cells/ipam/allocator"
 	"porin.dev/porin/internal/task"
@@ -18,14 +20,11 @@ import (
 
 // Controller takes the calls of others, which wait for the next of the [rounds], and tells what the last one has left.
 type Controller struct {
-	task      *task.Task
-	rounds    *rounds
-	waiters   *waiters
-	published *published
-	addresses addresses
+	task   *task.Task
+	rounds *rounds // Controller uses its waiters, published and the allocator, which are safe for concurrent use
 }
 
-// common is what all parts share. The task alone uses it.
+// common is what the parts of the task share: what the node knows. The task alone uses it.
 type common struct {
 	cfg        Config
 	log        *slog.Logger
@@ -35,6 +34,14 @@ type common struct {
 	warnings   *warnings
 	checkpoint *checkpoint
 	addresses  addresses
+	claims     *prometheus.CounterVec // of blocks that were tried, by result
+
+	// Each uses only those above it.
+	pools      *knownPools
+	kubernetes *kubernetesNode
+	blocks     *ownBlocks
+	history    *storeHistory
+	session    *session
 }
 
 // New returns a controller that gives its blocks to the allocator, and that does nothing before Start. clock is the
@@ -49,29 +56,21 @@ func New(cfg Config, backend cluster.Backend, node KubernetesNode, a *allocator.
 		warnings:   &warnings{log: log, last: map[string]string{}},
 		checkpoint: &checkpoint{dir: cfg.Dir, boot: strings.TrimSpace(string(boot)), machine: machineID()},
 		addresses:  addresses{Pools: a.Pools(), allocator: a, lowWatermark: int64(cfg.PreAllocate)},
+		claims: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "porin_multipool_claims_total", Help: "Claims of blocks that were tried, by result: claimed, exists or error.",
+		}, []string{"result"}),
+		pools: newKnownPools(cfg.Labels),
 	}
-	pools := newKnownPools(cfg.Labels)
-	kubernetes := &kubernetesNode{common: all, pools: pools, source: node}
-	blocks := &ownBlocks{common: all, pools: pools, kubernetes: kubernetes}
-	history := &storeHistory{common: all, blocks: blocks}
-	session := &session{common: all, history: history}
-	reconciler := &reconciler{common: all, pools: pools, blocks: blocks, history: history}
-	members := &membership{
-		common: all, pools: pools, kubernetes: kubernetes, blocks: blocks, history: history, session: session, reconciler: reconciler,
-	}
+	all.kubernetes = &kubernetesNode{common: all, source: node}
+	all.blocks, all.history, all.session = &ownBlocks{all}, &storeHistory{common: all}, &session{common: all}
 	r := &rounds{
-		common: all, waiters: newWaiters(), published: newPublished(),
-		pools: pools, kubernetes: kubernetes, blocks: blocks, history: history, session: session, reconciler: reconciler, membership: members,
-		creator:  &poolCreator{common: all, pools: pools},
-		releaser: &releaser{common: all, pools: pools, blocks: blocks},
+		common: all, waiters: &waiters{kicked: make(chan struct{}, 1)}, published: &published{},
+		reconciler: &reconciler{common: all}, creator: &poolCreator{common: all}, releaser: &releaser{common: all},
 	}
-	r.claimer = &claimer{
-		common: all, pools: pools, blocks: blocks, membership: members, reconciler: reconciler,
-		meters: r.published.meters, publish: r.publish, searches: map[poolFamily]search{},
-	}
-	return &Controller{
-		task: task.Forever(log, "multipool-reconcile", r.run), rounds: r, waiters: r.waiters, published: r.published, addresses: all.addresses,
-	}, nil
+	r.membership = &membership{common: all, reconciler: r.reconciler}
+	r.claimer = &claimer{common: all, membership: r.membership, reconciler: r.reconciler, publish: r.publish, searches: map[poolFamily]search{}}
+	r.published.status.Store(&Status{})
+	return &Controller{task: task.Forever(log, "multipool-reconcile", r.run), rounds: r}, nil
 }
 
 // Start reads the checkpoint and runs until Stop. The allocator must have the node's addresses in use before.
@@ -86,18 +85,15 @@ func (c *Controller) Start() error {
 // Stop ends what Start began, and waits for it as long as ctx lasts. The node keeps its blocks.
 func (c *Controller) Stop(ctx context.Context) error { return c.task.Stop(ctx) }
 
-// Kick makes a round begin soon. It does not block.
-func (c *Controller) Kick() { c.waiters.kick() }
-
 // Refill claims a block of each family in which the pool has no free address here, or the blocks of the wanted
 // addresses. It returns when they are claimed, or why they cannot be.
 func (c *Controller) Refill(ctx context.Context, pool string, want ...netip.Addr) error {
-	return c.waiters.await(ctx, &waiter{pool: pool, want: want}, patience)
+	return c.rounds.waiters.await(ctx, &waiter{pool: pool, want: want}, patience)
 }
 
 // Reconcile reconciles the node's blocks with the store now.
 func (c *Controller) Reconcile(ctx context.Context) error {
-	err := c.waiters.await(ctx, &waiter{reconcile: true}, patience)
+	err := c.rounds.waiters.await(ctx, &waiter{reconcile: true}, patience)
 	if errors.Is(err, ErrRecovery) && c.Status().Connected {
 		return nil // nothing is claimed, but the node's blocks are reconciled
 	}
@@ -112,7 +108,7 @@ const recoveryRequestTime = 20 * time.Second
 // restart.
 func (c *Controller) BeginRecovery(ctx context.Context) (begun bool, err error) {
 	// A round that begins later saves the request, so no claim of an earlier round is under way then.
-	err = c.waiters.await(ctx, &waiter{recovery: true}, recoveryRequestTime)
+	err = c.rounds.waiters.await(ctx, &waiter{recovery: true}, recoveryRequestTime)
 	switch s := c.Status(); {
 	case err == nil, errors.Is(err, ErrRecovery) && !s.RecoveryRequested:
 		return true, nil

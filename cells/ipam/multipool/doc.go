@@ -13,7 +13,7 @@
 //	claimer      claims the blocks that allocations wait for
 //	releaser     gives back blocks that nothing uses
 //
-// Each of them has its own state, which only that goroutine uses, and none knows the [Controller]. What administrators
+// They share what the node knows, which only that goroutine uses, and none knows the [Controller]. What administrators
 // do with pools and nodes is in cells/cluster/admin, the API for it in cells/cluster/adminapi.
 //
 // What the package promises:

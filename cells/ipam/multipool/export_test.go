@@ -13,9 +13,12 @@ func StartAs(c *Controller, boot, machine string) error {
 	return c.Start()
 }
 
+// Kick makes a round begin soon.
+func Kick(c *Controller) { c.rounds.waiters.kick() }
+
 // HasUnownedBlocks reports whether addresses are in use on the machine of a block that is not its own.
 func HasUnownedBlocks(c *Controller) bool {
-	return slices.ContainsFunc(c.Status().Blocks, func(b BlockStatus) bool { return blockState(b.State).notOwned() })
+	return slices.ContainsFunc(c.Status().Blocks, func(b OwnBlock) bool { return b.State.notOwned() })
 }
 
 // Condition is the health of the controller.

@@ -14,8 +14,6 @@ import (
 // releaser gives back blocks that nothing uses, and deletes in the store what was released.
 type releaser struct {
 	*common
-	pools  *knownPools
-	blocks *ownBlocks
 
 	idle map[netip.Prefix]time.Duration // since when nothing of an own block has been in use
 }
@@ -50,7 +48,7 @@ func (r *releaser) giveBackIdle(ctx context.Context) error {
 
 // needs reports whether the node keeps an empty block: a node with endpoints keeps Config.PreAllocate free addresses of
 // the default pool.
-func (r *releaser) needs(b ownBlock) bool {
+func (r *releaser) needs(b OwnBlock) bool {
 	return b.Pool == DefaultPool && !r.pools.obsolete(b) && r.addresses.endpoints() > 0 &&
 		r.addresses.free(b.Pool, cluster.FamilyOf(b.CIDR.Addr()), b.CIDR) < int64(r.cfg.PreAllocate)
 }
@@ -93,7 +91,7 @@ func (r *releaser) deleteReleased(ctx context.Context) error {
 }
 
 // deleteEarlierClaim deletes a claim of this node that arrived after the block was claimed again.
-func (r *releaser) deleteEarlierClaim(ctx context.Context, b ownBlock) error {
+func (r *releaser) deleteEarlierClaim(ctx context.Context, b OwnBlock) error {
 	now, err := r.backend.Blocks.Get(ctx, b.CIDR)
 	if err == nil && now.Owner == r.checkpoint.Node {
 		err = r.backend.Blocks.Delete(ctx, now.CIDR, now.Claim)

@@ -15,7 +15,6 @@ import (
 // the mark of a recovery if the store was rolled back or replaced, or if an administrator has requested it.
 type storeHistory struct {
 	*common
-	blocks *ownBlocks
 
 	info      cluster.ClusterInfo // as it was read last
 	nextCheck time.Duration       // when the position is read again

@@ -16,7 +16,6 @@ type KubernetesNode interface {
 // kubernetesNode is the Node as the last round has read it.
 type kubernetesNode struct {
 	*common
-	pools  *knownPools
 	source KubernetesNode
 
 	uid     string // "" before it is known

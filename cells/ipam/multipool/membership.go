@@ -14,11 +14,6 @@ import (
 // deletes it, and takes part in recoveries of the store.
 type membership struct {
 	*common
-	pools      *knownPools
-	kubernetes *kubernetesNode
-	blocks     *ownBlocks
-	history    *storeHistory
-	session    *session
 	reconciler *reconciler
 
 	reconciled string // the last recovery in which [reconciler.reconcileUnknownBlocks] has run
@@ -154,24 +149,23 @@ func (m *membership) changed(change cluster.Change[cluster.Node], first bool) bo
 
 // verify reads the node's record and session, and the record of the cluster again after a claim. It returns why the
 // claim must be withdrawn.
-func (m *membership) verify(ctx context.Context) error {
+func (m *membership) verify(ctx context.Context) (err error) {
+	defer func() {
+		if err != nil {
+			m.session.reconnect()
+		}
+	}()
 	n, err := m.backend.Nodes.Get(ctx, m.checkpoint.Node)
 	if err != nil {
-		m.session.reconnect()
 		return err
 	}
 	if n.State != cluster.NodeActive || n.Deleting {
-		m.session.reconnect()
 		return ErrReleasing
 	}
 	if err := m.session.verify(ctx); err != nil {
 		return err
 	}
-	if err := m.history.verify(ctx); err != nil {
-		m.session.reconnect()
-		return err
-	}
-	return nil
+	return m.history.verify(ctx)
 }
 
 // joinRecovery returns [ErrRecovery] while the mark stands. It records in the session that the node has written its

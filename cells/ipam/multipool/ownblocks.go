@@ -27,8 +27,8 @@ const (
 // given out.
 func (s blockState) notOwned() bool { return s == blockConflict || s == blockReclaiming }
 
-// ownBlock is a block of the node in the checkpoint.
-type ownBlock struct {
+// OwnBlock is a block of the node in the checkpoint.
+type OwnBlock struct {
 	CIDR       netip.Prefix `json:"cidr"`
 	Pool       string       `json:"pool"`
 	PoolUID    string       `json:"poolUID"`
@@ -42,16 +42,12 @@ type ownBlock struct {
 }
 
 // blockRecord returns the record that claims the block.
-func blockRecord(owner cluster.NodeID, b ownBlock) cluster.Block {
+func blockRecord(owner cluster.NodeID, b OwnBlock) cluster.Block {
 	return cluster.Block{CIDR: b.CIDR, Pool: b.Pool, PoolUID: b.PoolUID, Owner: owner, Claim: b.Claim, Created: time.Now().UTC().Truncate(time.Second)}
 }
 
 // ownBlocks are the blocks of the checkpoint, and what the allocator gives out of them. It does not ask the store.
-type ownBlocks struct {
-	*common
-	pools      *knownPools
-	kubernetes *kubernetesNode
-}
+type ownBlocks struct{ *common }
 
 // resume gives the blocks of the checkpoint to the allocator before the store has answered. After a boot of the machine
 // no address of them is given out yet, as an administrator may have deleted the node meanwhile. The same holds when its
@@ -71,7 +67,7 @@ func (o *ownBlocks) resume() {
 }
 
 // drain stops giving out addresses of the block. Those in use stay.
-func (o *ownBlocks) drain(b ownBlock) { o.addresses.Drain(b.Pool, b.CIDR) }
+func (o *ownBlocks) drain(b OwnBlock) { o.addresses.Drain(b.Pool, b.CIDR) }
 
 // drainAll stops giving out addresses until the blocks were reconciled with the store.
 func (o *ownBlocks) drainAll() {
@@ -91,7 +87,7 @@ func (o *ownBlocks) giveOutAll() {
 
 // giveOut gives out addresses of the block, unless the Kubernetes Node is gone, or the block's pool does not have it
 // any more: then it is given back when it is empty.
-func (o *ownBlocks) giveOut(b ownBlock) {
+func (o *ownBlocks) giveOut(b OwnBlock) {
 	if o.pools.obsolete(b) || o.kubernetes.gone() {
 		o.drain(b)
 	} else if err := o.addresses.Add(b.Pool, b.CIDR); err != nil {
@@ -100,14 +96,13 @@ func (o *ownBlocks) giveOut(b ownBlock) {
 }
 
 // used reports whether addresses of the block are in use, reserved or in quarantine.
-func (o *ownBlocks) used(b ownBlock) bool { return o.addresses.used(b.Pool, b.CIDR) > 0 }
+func (o *ownBlocks) used(b OwnBlock) bool { return o.addresses.used(b.Pool, b.CIDR) > 0 }
 
 // setOwned notes that the store has this node's claim of the block, and gives out its addresses.
-func (o *ownBlocks) setOwned(b ownBlock) error {
+func (o *ownBlocks) setOwned(b OwnBlock) error {
 	if b.State != blockOwned {
 		b.State, b.OtherOwner = blockOwned, ""
-		o.checkpoint.set(b)
-		if err := o.checkpoint.save(); err != nil {
+		if err := o.checkpoint.put(b); err != nil {
 			return err
 		}
 	}
@@ -116,15 +111,14 @@ func (o *ownBlocks) setOwned(b ownBlock) error {
 }
 
 // setConflict notes that another node owns the block, whose addresses are in use here.
-func (o *ownBlocks) setConflict(b ownBlock, otherOwner string) error {
+func (o *ownBlocks) setConflict(b OwnBlock, otherOwner string) error {
 	if b.State == blockConflict && b.OtherOwner == otherOwner {
 		return nil
 	}
 	o.log.Error("another node owns a block whose addresses are in use here; delete the pods that use them on one of the two nodes",
 		"cidr", b.CIDR, "pool", b.Pool, "owner", otherOwner)
 	b.State, b.OtherOwner = blockConflict, otherOwner
-	o.checkpoint.set(b)
-	return o.checkpoint.save()
+	return o.checkpoint.put(b)
 }
 
 // release stops giving out addresses of the block, and has it deleted in the store by [releaser.deleteReleased]. When
@@ -148,7 +142,7 @@ func (o *ownBlocks) release(pool string, cidr netip.Prefix) error {
 }
 
 // forget removes a block that this node does not own and that has no address in use.
-func (o *ownBlocks) forget(b ownBlock) error {
+func (o *ownBlocks) forget(b OwnBlock) error {
 	if err := o.addresses.Remove(b.Pool, b.CIDR); err != nil {
 		return nil //nolint:nilerr // something is in use by now: it is reconciled again
 	}
@@ -191,7 +185,7 @@ func (o *ownBlocks) disown() {
 
 // hasUnownedBlocks reports whether addresses are in use here of blocks that this node does not own.
 func (o *ownBlocks) hasUnownedBlocks() bool {
-	return slices.ContainsFunc(o.checkpoint.Blocks, func(b ownBlock) bool { return b.State.notOwned() })
+	return slices.ContainsFunc(o.checkpoint.Blocks, func(b OwnBlock) bool { return b.State.notOwned() })
 }
 
 // otherOwners lists the nodes that own blocks with addresses in use here.
@@ -208,7 +202,7 @@ func (o *ownBlocks) otherOwners() (owners []string) {
 // usesOverlappingBlock reports whether addresses are in use of an own block that overlaps blocks of a pool: other nodes
 // could claim those.
 func (o *ownBlocks) usesOverlappingBlock() bool {
-	return slices.ContainsFunc(o.checkpoint.Blocks, func(b ownBlock) bool {
+	return slices.ContainsFunc(o.checkpoint.Blocks, func(b OwnBlock) bool {
 		return b.State == blockOwned && o.pools.overlap(b.CIDR) && o.used(b)
 	})
 }

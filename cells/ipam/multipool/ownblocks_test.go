@@ -13,15 +13,16 @@ import (
 )
 
 // newOwnBlocks returns the blocks of a node that has one, as of the checkpoint.
-func newOwnBlocks(t *testing.T, state blockState, rebooted bool) (*ownBlocks, ownBlock) {
+func newOwnBlocks(t *testing.T, state blockState, rebooted bool) (*ownBlocks, OwnBlock) {
 	a, log := allocator.New(nil), slog.New(slog.DiscardHandler)
 	pools := newKnownPools(nil)
 	p := cluster.Pool{Name: "default", UID: "u", State: cluster.PoolAccepted, Prefixes: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/24")}, IPv4BlockBits: 28}
 	pools.apply(cluster.Change[cluster.Pool]{Kind: cluster.Snapshot, All: []cluster.Pool{p}})
-	b := ownBlock{CIDR: netip.MustParsePrefix("10.0.0.0/28"), Pool: p.Name, PoolUID: p.UID, Claim: "c", State: state}
-	ck := &checkpoint{checkpointFields: checkpointFields{Blocks: []ownBlock{b}}, dir: t.TempDir(), rebooted: rebooted}
-	all := &common{log: log, warnings: &warnings{log, map[string]string{}}, checkpoint: ck, addresses: addresses{a.Pools(), a, 0}}
-	o := &ownBlocks{common: all, pools: pools, kubernetes: &kubernetesNode{common: all}}
+	b := OwnBlock{CIDR: netip.MustParsePrefix("10.0.0.0/28"), Pool: p.Name, PoolUID: p.UID, Claim: "c", State: state}
+	ck := &checkpoint{checkpointFields: checkpointFields{Blocks: []OwnBlock{b}}, dir: t.TempDir(), rebooted: rebooted}
+	all := &common{log: log, warnings: &warnings{log, map[string]string{}}, checkpoint: ck, addresses: addresses{a.Pools(), a, 0}, pools: pools}
+	all.kubernetes = &kubernetesNode{common: all}
+	o := &ownBlocks{all}
 	o.addresses.configure(p)
 	return o, b
 }

@@ -83,10 +83,10 @@ func (k *knownPools) read(ctx context.Context, pools cluster.Pools) error {
 }
 
 // obsolete reports whether no pool as it is now has the block for this node. Before all pools were told it is false.
-func (k *knownPools) obsolete(b ownBlock) bool { return k.complete && !k.hasBlock(b) }
+func (k *knownPools) obsolete(b OwnBlock) bool { return k.complete && !k.hasBlock(b) }
 
 // hasBlock reports whether a pool has the block for this node, as far as is known.
-func (k *knownPools) hasBlock(b ownBlock) bool {
+func (k *knownPools) hasBlock(b OwnBlock) bool {
 	p, ok := k.byName[b.Pool]
 	return ok && p.UID == b.PoolUID && p.HasBlock(b.CIDR) && p.Claimable(k.labels) && p.Usable(b.CIDR)
 }
@@ -131,7 +131,6 @@ func (k *knownPools) configure(a addresses) {
 // poolCreator creates the default pool.
 type poolCreator struct {
 	*common
-	pools *knownPools
 
 	next time.Duration // when to try again
 }

@@ -15,9 +15,6 @@ import (
 // not have.
 type reconciler struct {
 	*common
-	pools   *knownPools
-	blocks  *ownBlocks
-	history *storeHistory
 
 	unknownDue bool // reconcileUnknownBlocks is to run
 }
@@ -46,8 +43,7 @@ func (r *reconciler) reconcileBlocks(ctx context.Context) error {
 			err = r.reconcileBlock(ctx, b)
 		case blockClaiming: // its answer was lost
 			b.State, b.Checks = blockReleased, lateChecks // it may arrive late: its deletion is repeated
-			r.checkpoint.set(b)
-			err = r.checkpoint.save()
+			err = r.checkpoint.put(b)
 		}
 		if err != nil {
 			return fmt.Errorf("reconcile block %s with the store: %w", b.CIDR, err)
@@ -72,7 +68,7 @@ func (r *reconciler) confirmedClaims(ctx context.Context) (map[string]bool, erro
 }
 
 // reconcileBlock is reconcileBlocks for one block.
-func (r *reconciler) reconcileBlock(ctx context.Context, b ownBlock) error {
+func (r *reconciler) reconcileBlock(ctx context.Context, b OwnBlock) error {
 	now, err := r.backend.Blocks.Get(ctx, b.CIDR)
 	switch {
 	case errors.Is(err, cluster.ErrNotFound):
@@ -112,7 +108,7 @@ func (r *reconciler) reconcileBlock(ctx context.Context, b ownBlock) error {
 
 // reportLostBlock sets the mark of a recovery because a claim of this node is gone. Blocks in other states may have no
 // claim.
-func (r *reconciler) reportLostBlock(ctx context.Context, b ownBlock) error {
+func (r *reconciler) reportLostBlock(ctx context.Context, b OwnBlock) error {
 	if b.State != blockOwned || r.history.info.Recovery != nil {
 		return nil
 	}
@@ -121,7 +117,7 @@ func (r *reconciler) reportLostBlock(ctx context.Context, b ownBlock) error {
 
 // createAgain creates a claim that the store lacks, with the same ID. An unused block is created again only if the node
 // owned it and its pool still has it.
-func (r *reconciler) createAgain(ctx context.Context, b ownBlock) error {
+func (r *reconciler) createAgain(ctx context.Context, b OwnBlock) error {
 	r.blocks.drain(b)
 	if err := r.reportLostBlock(ctx, b); err != nil {
 		return err
@@ -131,8 +127,7 @@ func (r *reconciler) createAgain(ctx context.Context, b ownBlock) error {
 	}
 	if b.State != blockOwned {
 		b.State, b.OtherOwner = blockReclaiming, "" // nothing is given out until the creation has an answer
-		r.checkpoint.set(b)
-		if err := r.checkpoint.save(); err != nil {
+		if err := r.checkpoint.put(b); err != nil {
 			return err
 		}
 	}
@@ -169,8 +164,7 @@ func (r *reconciler) reconcileUnknownBlocks(ctx context.Context) error {
 // adopted: the checkpoint was lost, as a block in use is never given back.
 func (r *reconciler) resolveUnknownBlock(ctx context.Context, b cluster.Block) error {
 	if r.addresses.used(b.Pool, b.CIDR) > 0 && !b.Deleting {
-		r.checkpoint.set(ownBlock{CIDR: b.CIDR, Pool: b.Pool, PoolUID: b.PoolUID, Claim: b.Claim, State: blockOwned})
-		return r.checkpoint.save()
+		return r.checkpoint.put(OwnBlock{CIDR: b.CIDR, Pool: b.Pool, PoolUID: b.PoolUID, Claim: b.Claim, State: blockOwned})
 	}
 	if err := r.backend.Blocks.Delete(ctx, b.CIDR, b.Claim); err != nil && !errors.Is(err, cluster.ErrConflict) {
 		return fmt.Errorf("delete block %s, which node %s does not know: %w", b.CIDR, r.checkpoint.Node, err)
@@ -186,10 +180,9 @@ func (r *reconciler) reconcileAddresses(ctx context.Context) error {
 		if !ok || r.checkpoint.block(cidr) != nil { // an own block of another size does not keep others from claiming this one
 			continue
 		}
-		b := ownBlock{CIDR: cidr, Pool: pool.Name, PoolUID: pool.UID, Claim: rand.Text(), State: blockReclaiming}
+		b := OwnBlock{CIDR: cidr, Pool: pool.Name, PoolUID: pool.UID, Claim: rand.Text(), State: blockReclaiming}
 		r.log.Warn("addresses are in use of a block that this node does not have", "address", addr, "cidr", cidr, "pool", pool.Name)
-		r.checkpoint.set(b)
-		if err := r.checkpoint.save(); err != nil {
+		if err := r.checkpoint.put(b); err != nil {
 			r.checkpoint.drop(cidr)
 			return err
 		}

@@ -3,6 +3,7 @@ package multipool
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"sync"
 	"time"
@@ -18,11 +19,6 @@ type rounds struct {
 	published *published
 
 	// The parts. Each uses only those above it.
-	pools      *knownPools
-	kubernetes *kubernetesNode
-	blocks     *ownBlocks
-	history    *storeHistory
-	session    *session
 	reconciler *reconciler
 	membership *membership
 	creator    *poolCreator
@@ -273,8 +269,11 @@ func (r *rounds) reconcile(ctx context.Context) error {
 	if err := r.reconciler.reconcileAddresses(ctx); err != nil {
 		return err
 	}
-	if err := r.session.reportOtherOwners(ctx, r.blocks.otherOwners()); err != nil { // all: a node that is not named can be deleted
-		return err
+	// All nodes that own blocks with addresses in use here: a node that is not named can be deleted.
+	if owners := r.blocks.otherOwners(); !slices.Equal(owners, r.session.current.OtherOwners) {
+		if err := r.session.update(ctx, func(next *cluster.Session) { next.OtherOwners = owners }); err != nil {
+			return fmt.Errorf("report the conflicts of node %s: %w", r.checkpoint.Node, err)
+		}
 	}
 	if err := r.membership.joinRecovery(ctx); err != nil {
 		return err

@@ -17,7 +17,6 @@ import (
 // addresses.
 type session struct {
 	*common
-	history *storeHistory
 
 	connected bool            // the store has the node's record and this session, and the blocks were reconciled
 	current   cluster.Session // as it is in the store
@@ -146,18 +145,6 @@ func (s *session) endContest() {
 	s.addresses.Suspend(nil)
 }
 
-// reportOtherOwners writes to the session which nodes own blocks with addresses in use here: these nodes are not
-// deleted.
-func (s *session) reportOtherOwners(ctx context.Context, owners []string) error {
-	if slices.Equal(owners, s.current.OtherOwners) {
-		return nil
-	}
-	if err := s.update(ctx, func(next *cluster.Session) { next.OtherOwners = owners }); err != nil {
-		return fmt.Errorf("report the conflicts of node %s: %w", s.checkpoint.Node, err)
-	}
-	return nil
-}
-
 func (s *session) update(ctx context.Context, change func(next *cluster.Session)) error {
 	next := s.current
 	change(&next)
@@ -174,9 +161,7 @@ func (s *session) update(ctx context.Context, change func(next *cluster.Session)
 
 // verify reads the session again after a claim.
 func (s *session) verify(ctx context.Context) error {
-	now, err := s.backend.Sessions.Get(ctx, s.checkpoint.Node)
-	if err != nil || now.ID != s.current.ID {
-		s.reconnect()
+	if now, err := s.backend.Sessions.Get(ctx, s.checkpoint.Node); err != nil || now.ID != s.current.ID {
 		return errors.Join(err, errReplaced)
 	}
 	return nil

@@ -8,9 +8,12 @@ import (
 	"slices"
 	"sync/atomic"
 
+	"github.com/prometheus/client_golang/prometheus"
+
 	v1 "porin.dev/porin/api/v1"
 	"porin.dev/porin/cells/capacity"
 	"porin.dev/porin/cells/cluster"
+	"porin.dev/porin/cells/metrics"
 	"porin.dev/porin/cells/supervisor"
 	"porin.dev/porin/internal/watchable"
 )
@@ -24,27 +27,17 @@ type Status struct {
 	Written   bool              // the node has written its claims in it
 	// RecoveryRequested says that a recovery is to begin when the store answers.
 	RecoveryRequested bool
-	Blocks            []BlockStatus
+	Blocks            []OwnBlock
 
 	noPool  bool                // the store has none
 	blocked error               // why the node claims nothing; nil when it does
 	full    map[poolFamily]bool // pools in which the node has found no free block
 }
 
-// BlockStatus is a block of the node.
-type BlockStatus struct {
-	CIDR       string
-	Pool       string
-	Claim      string
-	State      string // owned, claiming, released, conflict or reclaiming
-	OtherOwner string // of a conflict: the node that owns the block
-}
-
 // published is what the rounds tell others, who read it at any time.
 type published struct {
 	status atomic.Pointer[Status]
 	owned  watchable.Value[owned]
-	meters *meters
 }
 
 // owned are the blocks that other nodes are told of.
@@ -53,19 +46,13 @@ type owned struct {
 	blocks []netip.Prefix
 }
 
-func newPublished() *published {
-	p := &published{meters: newMeters()}
-	p.status.Store(&Status{})
-	return p
-}
-
 // Status returns what the node holds. It does not block.
-func (c *Controller) Status() Status { return *c.published.status.Load() }
+func (c *Controller) Status() Status { return *c.rounds.published.status.Load() }
 
 // Blocks returns the ID of this node, without a key until the store knows it, the blocks with addresses that may be in
 // use here, and a channel that is closed when either changes.
 func (c *Controller) Blocks() (cluster.NodeID, []netip.Prefix, <-chan struct{}) {
-	o, changed := c.published.owned.Get()
+	o, changed := c.rounds.published.owned.Get()
 	return o.node, o.blocks, changed
 }
 
@@ -80,15 +67,15 @@ func (r *rounds) publish() {
 		s.full[at] = search.recent(r.clock())
 	}
 	var now owned
+	s.Blocks = slices.Clone(ck.Blocks)
 	for _, b := range ck.Blocks {
-		s.Blocks = append(s.Blocks, BlockStatus{b.CIDR.String(), b.Pool, b.Claim, string(b.State), b.OtherOwner})
 		if b.State == blockOwned || b.State == blockReclaiming {
 			now.blocks = append(now.blocks, b.CIDR)
 		}
 	}
-	slices.SortFunc(s.Blocks, func(a, b BlockStatus) int { return cmp.Compare(a.CIDR, b.CIDR) })
+	slices.SortFunc(s.Blocks, func(a, b OwnBlock) int { return a.CIDR.Compare(b.CIDR) })
 	r.published.status.Store(&s)
-	r.published.meters.publish(s)
+
 	if now.node = ck.Node; !s.Connected || s.Contested != nil { // each machine with the key would tell of its own blocks
 		now = owned{}
 	}
@@ -108,11 +95,10 @@ func (c *Controller) Report(status *v1.Status) {
 		status.Recovery.Requested = true
 	}
 	for _, b := range s.Blocks {
-		if b.State != string(blockConflict) {
+		if b.State != blockConflict {
 			continue
 		}
-		conflict := v1.BlockConflict{Pool: b.Pool, Owner: b.OtherOwner}
-		conflict.CIDR, _ = netip.ParsePrefix(b.CIDR)
+		conflict := v1.BlockConflict{CIDR: b.CIDR, Pool: b.Pool, Owner: b.OtherOwner}
 		if _, err := cluster.ParseNodeID(b.OtherOwner); err != nil { // its record cannot be read
 			conflict.Owner = ""
 		}
@@ -123,7 +109,7 @@ func (c *Controller) Report(status *v1.Status) {
 // Condition implements supervisor.HealthReporter. A store that does not answer is the store's to report.
 func (c *Controller) Condition() supervisor.Condition {
 	s, reason := c.Status(), ""
-	refused := c.waiters.refusal()
+	refused := c.rounds.waiters.refusal()
 	switch {
 	case refused != nil:
 		reason = "no address is given out: " + refused.Error()
@@ -145,7 +131,7 @@ func (c *Controller) Condition() supervisor.Condition {
 func (c *Controller) Resources() []capacity.Resource {
 	status := c.Status()
 	list := []capacity.Resource{{Name: "node-key", Err: status.Contested, Finding: findingNodeContested}}
-	for _, pool := range c.addresses.allocator.Usage().Pools {
+	for _, pool := range c.rounds.addresses.allocator.Usage().Pools {
 		has, free := [len(cluster.Families)]bool{}, [len(cluster.Families)]int64{}
 		for _, b := range pool.Blocks {
 			if f := cluster.FamilyOf(b.Prefix.Addr()); !b.Drained {
@@ -156,7 +142,10 @@ func (c *Controller) Resources() []capacity.Resource {
 			if !has[f] {
 				continue
 			}
-			err := status.noBlockReason(poolFamily{pool.Name, f})
+			err := status.blocked // why the node gets no block of the pool, as far as it knows
+			if err == nil && status.full[poolFamily{pool.Name, f}] {
+				err = fmt.Errorf("pool %s, %s: %w", pool.Name, f, ErrNoBlock)
+			}
 			r := capacity.Resource{Name: capacity.Addresses(pool.Name, f.String()), Refilled: err == nil}
 			if free[f] == 0 {
 				r.Err = err
@@ -167,14 +156,18 @@ func (c *Controller) Resources() []capacity.Resource {
 	return list
 }
 
-// noBlockReason says why the node gets no block of the pool, as far as it knows; nil when it does, or has not tried of
-// late.
-func (s Status) noBlockReason(at poolFamily) error {
-	if s.blocked != nil {
-		return s.blocked
+// newCollector shows the claims, and the blocks of the status.
+func newCollector(c *Controller) *metrics.Values {
+	v := metrics.NewValues("porin_multipool_", c.rounds.claims)
+	blocks := v.Gauge("blocks", "Blocks of this node, by pool and state: owned, claiming, released, conflict or reclaiming.", "pool", "state")
+	v.Read = func(ch chan<- prometheus.Metric) {
+		counts := map[[2]string]float64{}
+		for _, b := range c.Status().Blocks {
+			counts[[2]string{b.Pool, string(b.State)}]++
+		}
+		for of, n := range counts {
+			blocks.Send(ch, n, of[:]...)
+		}
 	}
-	if s.full[at] {
-		return fmt.Errorf("pool %s, %s: %w", at.pool, at.family, ErrNoBlock)
-	}
-	return nil
+	return v
 }

@@ -38,12 +38,8 @@ type waiters struct {
 	refused error // why no round will answer; nil: it will
 }
 
-func newWaiters() *waiters { return &waiters{kicked: make(chan struct{}, 1)} }
-
 // kick makes a round begin soon.
-func (w *waiters) kick() {
-	task.Wake(w.kicked)
-}
+func (w *waiters) kick() { task.Wake(w.kicked) }
 
 // refuse answers all waiters with the error, now and later.
 func (w *waiters) refuse(err error) {
@@ -86,6 +82,8 @@ func (w *waiters) answer(err error, waiting ...*waiter) {
 
 // patience bounds how long a call waits for a store that does not answer.
 const patience = 3 * time.Second
+
+const hintStore = "find out why the store does not answer: see porin doctor"
 
 // errNoAnswer is returned when no round has answered in time.
 var errNoAnswer = fault.New(fault.Unavailable, "the cluster's store did not answer in time")
