@@ -18,7 +18,7 @@ var spread = map[string]int{
 	"api/v1/client.Client":           12, // a file for each resource of the API
 	"cmd/porin.session":              15, // a file for each command
 	"cells/datapath.Datapath":        5,
-	"cells/ipam/allocator.Allocator": 6,
+	"cells/ipam/allocator.Allocator": 5,
 	"cells/monitor/flow.Collector":   3,
 	"cells/node/tunnel.Tunnel":       3,
 	"cells/policy.Policies":          5,

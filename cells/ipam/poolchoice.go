@@ -32,8 +32,24 @@ func NamespacePools(newSource any) fx.Option {
 // NewPoolSources returns a node's: the sources for namespaces, the pod's network, and the agent's settings for the
 // namespace and for the node.
 func NewPoolSources(cfg Config, namespaces ...PoolSource) PoolSources {
-	return append(slices.Clone(namespaces), networkPool{}, namespacePools(cfg.NamespacePools), nodePool(cfg.NodePool))
+	ofNetwork := func(spec endpoint.Spec) (pool, otherwise string) {
+		return spec.NetworkPool, "correct the pool of the network configuration"
+	}
+	ofNamespace := func(spec endpoint.Spec) (pool, otherwise string) {
+		namespace := spec.Pod.Namespace
+		return cfg.NamespacePools[namespace], fmt.Sprintf("correct --ipam-namespace-pool of the agent, which has it for namespace %.64q", namespace)
+	}
+	ofNode := func(endpoint.Spec) (pool, otherwise string) {
+		return cfg.NodePool, "correct --ipam-node-pool of the agent"
+	}
+	return append(slices.Clone(namespaces), configured(ofNetwork), configured(ofNamespace), configured(ofNode))
 }
+
+// configured is a [PoolSource] of settings.
+type configured func(spec endpoint.Spec) (pool, otherwise string)
+
+// PoolFor implements [PoolSource].
+func (c configured) PoolFor(spec endpoint.Spec) (pool, otherwise string) { return c(spec) }
 
 // PoolFor implements [PoolSource]. When no source has something to say it is [allocator.DefaultPool].
 func (s PoolSources) PoolFor(spec endpoint.Spec) (pool, otherwise string) {
@@ -43,30 +59,6 @@ func (s PoolSources) PoolFor(spec endpoint.Spec) (pool, otherwise string) {
 		}
 	}
 	return allocator.DefaultPool, "name another one with --ipam-node-pool of the agent"
-}
-
-// networkPool is the pool that the pod's network names.
-type networkPool struct{}
-
-// PoolFor implements [PoolSource].
-func (networkPool) PoolFor(spec endpoint.Spec) (pool, otherwise string) {
-	return spec.NetworkPool, "correct the pool of the network configuration"
-}
-
-// namespacePools are the pools of namespaces, as the settings say.
-type namespacePools map[string]string
-
-// PoolFor implements [PoolSource].
-func (p namespacePools) PoolFor(spec endpoint.Spec) (pool, otherwise string) {
-	return p[spec.Pod.Namespace], fmt.Sprintf("correct --ipam-namespace-pool of the agent, which has it for namespace %.64q", spec.Pod.Namespace)
-}
-
-// nodePool is the pool of a node, as the settings say; "" for none.
-type nodePool string
-
-// PoolFor implements [PoolSource].
-func (p nodePool) PoolFor(endpoint.Spec) (pool, otherwise string) {
-	return string(p), "correct --ipam-node-pool of the agent"
 }
 
 // checkChoice reports every fault of the settings that choose a pool. Whether there is such a pool they cannot know.

@@ -202,17 +202,13 @@ func (a *Allocator) Keep(owner Handle) {
 // ends. Its Seq is a new one. An owner without an address is ignored, and so is an owner that uses just the
 // addresses of a permanent reservation.
 func (a *Allocator) Adopt(allocation Allocation) error {
-	ended, err := a.adopt(allocation)
+	now := a.lock()
+	ended, err := a.core.adopt(allocation, now)
+	a.mu.Unlock()
 	for _, token := range ended {
 		_ = a.store.Delete(token) // a remaining one gives way again after the next restart
 	}
 	return err
-}
-
-func (a *Allocator) adopt(allocation Allocation) (ended []string, err error) {
-	now := a.lock()
-	defer a.mu.Unlock()
-	return a.core.adopt(allocation, now)
 }
 
 // Quarantine records that an address was released at the given time, in an earlier life of the agent.
@@ -238,4 +234,32 @@ func (a *Allocator) isLive(token string) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return a.core.reservations.find(token) != nil
+}
+
+// Usage is what the node's pools have, and who has addresses.
+type Usage struct {
+	Pools       []PoolUsage // by name
+	Allocations []Allocation
+}
+
+// PoolUsage is one pool.
+type PoolUsage struct {
+	Name   string
+	Blocks []Block
+}
+
+// Usage shows pools and allocations, these in no order.
+func (a *Allocator) Usage() Usage {
+	a.lock()
+	defer a.mu.Unlock()
+	return Usage{Pools: a.core.pools.usage(), Allocations: a.core.owners.list()}
+}
+
+// ShownOwner is the owner as people and the API know it. Who reserves has a name of its own choice, though it looks
+// like a handle.
+func (a Allocation) ShownOwner() string {
+	if a.Reserved {
+		return string(a.Owner)
+	}
+	return a.Owner.String()
 }

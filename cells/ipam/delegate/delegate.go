@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"net"
 	"net/netip"
 	"path/filepath"
 	"slices"
@@ -19,6 +18,7 @@ import (
 
 	"porin.dev/porin/cells/endpoint"
 	"porin.dev/porin/internal/fault"
+	"porin.dev/porin/internal/nl"
 )
 
 // parallel bounds the programs that run at once.
@@ -173,7 +173,7 @@ func parse(result types.Result) (a endpoint.Addresses, r endpoint.IPAMResult, er
 		return a, r, err
 	}
 	for _, ip := range newest.IPs {
-		addr, gateway := addrOf(ip.Address.IP), addrOf(ip.Gateway)
+		addr, gateway := nl.Addr(ip.Address.IP), nl.Addr(ip.Gateway)
 		slot, beside := &a.IPv6, &r.Gateways.IPv6
 		if addr.Is4() {
 			slot, beside = &a.IPv4, &r.Gateways.IPv4
@@ -191,9 +191,9 @@ func parse(result types.Result) (a endpoint.Addresses, r endpoint.IPAMResult, er
 	}
 	for _, route := range newest.Routes {
 		ones, bits := route.Dst.Mask.Size()
-		dst := netip.PrefixFrom(addrOf(route.Dst.IP), ones)
+		dst := netip.PrefixFrom(nl.Addr(route.Dst.IP), ones)
 		if route.Dst.IP.To4() != nil && bits == 128 {
-			dst = netip.PrefixFrom(addrOf(route.Dst.IP), ones-96)
+			dst = netip.PrefixFrom(dst.Addr(), ones-96)
 		}
 		if !dst.IsValid() {
 			return a, r, fmt.Errorf("route to %s is malformed", route.Dst.String())
@@ -214,9 +214,4 @@ func parse(result types.Result) (a endpoint.Addresses, r endpoint.IPAMResult, er
 
 func isEmptyDNS(dns types.DNS) bool {
 	return len(dns.Nameservers) == 0 && dns.Domain == "" && len(dns.Search) == 0 && len(dns.Options) == 0
-}
-
-func addrOf(ip net.IP) netip.Addr {
-	addr, _ := netip.AddrFromSlice(ip)
-	return addr.Unmap()
 }
