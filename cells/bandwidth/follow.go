@@ -11,7 +11,6 @@ import (
 
 	"porin.dev/porin/cells/endpoint"
 	"porin.dev/porin/cells/endpointmanager"
-	"porin.dev/porin/internal/netns"
 	"porin.dev/porin/internal/nl"
 )
 
@@ -27,9 +26,9 @@ func (c changes) Watch(ctx context.Context) (<-chan endpoint.Attachment, error) 
 	if err != nil {
 		return nil, err
 	}
-	notifications, err := c.step.watch(ctx)
+	notifications, err := nl.WatchIn(ctx, l.namespace, unix.NETLINK_ROUTE, unix.RTNLGRP_LINK, unix.RTNLGRP_TC)
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("watch limits of bandwidth: %w", err)
 	}
 	changed := make(chan endpoint.Attachment)
 	go func() {
@@ -51,23 +50,6 @@ func (c changes) Watch(ctx context.Context) (<-chan endpoint.Attachment, error) 
 		}
 	}()
 	return changed, nil
-}
-
-// watch returns what the kernel tells of links, qdiscs and filters.
-func (s *Step) watch(ctx context.Context) (notifications <-chan syscall.NetlinkMessage, err error) {
-	s.mu.RLock()
-	defer s.mu.RUnlock()
-	if s.node == nil {
-		return nil, ErrNotStarted
-	}
-	err = netns.In(int(s.namespace.Fd()), func() error {
-		notifications, err = nl.Watch(ctx, unix.NETLINK_ROUTE, unix.RTNLGRP_LINK, unix.RTNLGRP_TC)
-		return err
-	})
-	if err != nil {
-		return nil, fmt.Errorf("watch limits of bandwidth: %w", err)
-	}
-	return notifications, nil
 }
 
 // subjectOf returns the name of the device that a notification is about, or the index of the link with the qdisc or

@@ -3,6 +3,7 @@ package bandwidth
 import (
 	"errors"
 	"fmt"
+	"math"
 	"regexp"
 	"strings"
 
@@ -54,7 +55,7 @@ func (k kernel) devices() (devices []netlink.Link, err error) {
 // find returns the device of that name; nil when there is none.
 func (k kernel) find(name string) (netlink.Link, error) {
 	l, err := k.LinkByName(name)
-	if _, notFound := errors.AsType[netlink.LinkNotFoundError](err); notFound {
+	if nl.IsNoLink(err) {
 		return nil, nil
 	}
 	if err != nil {
@@ -80,7 +81,7 @@ func (k kernel) bucketAt(link int) (bucket, bool, error) {
 			return bucket{tbf.Rate, tbf.Buffer, tbf.Limit}, true, nil
 		}
 	}
-	if err = gone(err); err != nil {
+	if err = nl.IgnoreAbsent(err); err != nil {
 		err = fmt.Errorf("list the qdiscs of link %d: %w", link, err)
 	}
 	return bucket{}, false, err
@@ -125,8 +126,7 @@ func (k kernel) startDevice(index int, b bucket) error {
 // redirect sends packets from a host end through a device first. An existing filter for that stays, so that no packet
 // bypasses the device meanwhile.
 func (k kernel) redirect(host, device int) error {
-	clsact := &netlink.Clsact{QdiscAttrs: netlink.QdiscAttrs{LinkIndex: host, Handle: netlink.MakeHandle(0xffff, 0), Parent: netlink.HANDLE_CLSACT}}
-	if err := k.QdiscAdd(clsact); err != nil && !errors.Is(err, unix.EEXIST) {
+	if err := k.QdiscAdd(nl.Clsact(host)); err != nil && !errors.Is(err, unix.EEXIST) {
 		return explain(fmt.Sprintf("add clsact to link %d", host), err, "the qdisc clsact (CONFIG_NET_SCH_INGRESS)")
 	}
 	to, there, err := k.redirectedTo(host)
@@ -161,18 +161,10 @@ func (k kernel) redirectedTo(host int) (device int, there bool, err error) {
 			}
 		}
 	}
-	if err = gone(err); err != nil {
+	if err = nl.IgnoreAbsent(err); err != nil {
 		err = fmt.Errorf("list the filters of link %d: %w", host, err)
 	}
 	return 0, false, err
-}
-
-// gone takes "there is no such link, or no qdisc for filters" for a success.
-func gone(err error) error {
-	if errors.Is(err, unix.ENODEV) || errors.Is(err, unix.EINVAL) || errors.Is(err, unix.ENOENT) {
-		return nil
-	}
-	return err
 }
 
 // explain says what was refused, and what the kernel lacks when that is why.
@@ -184,4 +176,57 @@ func explain(doing string, err error, lacks string) error {
 		return fmt.Errorf("%s: %w: %s: %w", doing, ErrKernel, lacks, err)
 	}
 	return fmt.Errorf("%s: %w", doing, err)
+}
+
+const (
+	// burstTime is how long the rate lasts at once by default: long enough for a node whose processors are busy, and 0.4 %
+	// of what passes in 5 s.
+	burstTime = 0.02
+	// queueTime is how long a packet waits at the most.
+	queueTime = 0.05
+	// leastQueue is what may wait at the least, in bytes: some packets, without which TCP does not reach a low rate.
+	leastQueue = 1 << 14
+	// linkHeader is the length of an Ethernet header, in bytes.
+	linkHeader = 14
+	// tick is the unit of time of qdiscs in ns (PSCHED_SHIFT in net/pkt_sched.h).
+	tick = 64
+)
+
+// bucket is what the kernel is told of a limit.
+type bucket struct {
+	rate  uint64 // bytes per second
+	burst uint32 // time that the burst takes at that rate, in ticks
+	limit uint32 // of what waits, in bytes
+}
+
+// bucketOf is the bucket of a limit in bits. The kernel counts the link header of each packet: the rate counts IP
+// packets of the full size. A burst holds a packet at least, else none would ever pass.
+func bucketOf(rate, burst uint64, mtu int) bucket {
+	packet := float64(mtu + linkHeader)
+	bytes := float64(rate) / 8 * packet / float64(mtu)
+	burstBytes := bytes * burstTime
+	if !endpoint.IsDefaultBurst(burst) {
+		burstBytes = float64(burst) / 8
+	}
+	burstBytes = max(burstBytes, packet)
+	return bucket{
+		rate:  uint64(math.Ceil(bytes)),
+		burst: uint32(min(math.Ceil(burstBytes/bytes*1e9/tick), math.MaxUint32)),
+		limit: uint32(min(burstBytes+max(bytes*queueTime, leastQueue), math.MaxUint32)),
+	}
+}
+
+// bits is the limit that the bucket was made for.
+func (b bucket) bits(mtu int) uint64 {
+	return uint64(float64(b.rate) * 8 * float64(mtu) / float64(mtu+linkHeader))
+}
+
+// handle is of the qdiscs of ours ("po" in ASCII).
+var handle = netlink.MakeHandle(0x706f, 0)
+
+func (b bucket) qdisc(link int) *netlink.Tbf {
+	return &netlink.Tbf{
+		QdiscAttrs: netlink.QdiscAttrs{LinkIndex: link, Handle: handle, Parent: netlink.HANDLE_ROOT},
+		Rate:       b.rate, Buffer: b.burst, Limit: b.limit,
+	}
 }

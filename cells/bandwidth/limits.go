@@ -4,19 +4,21 @@ import (
 	"context"
 	"errors"
 	"fmt"
-
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
+	"os"
 
 	"porin.dev/porin/cells/endpoint"
 	"porin.dev/porin/cells/link"
+	"porin.dev/porin/internal/nl"
 	"porin.dev/porin/internal/reconcile"
 )
 
 // limits is what endpoints have in the kernel, as a [reconcile.Part].
 type limits struct {
 	kernel
-	remover link.Remover
+	namespace *os.File // of kernel
+	remover   link.Remover
 }
 
 // Update implements [reconcile.Part].
@@ -61,10 +63,9 @@ func (l limits) remove(ctx context.Context, name string) error {
 // Compare implements [reconcile.Part]. It returns nothing for an endpoint whose host end is gone: the datapath reports
 // that.
 func (l limits) Compare(ep endpoint.Endpoint) (differences []reconcile.Difference, err error) {
-	if _, err := l.LinkByIndex(ep.Host.Index); err != nil {
-		if _, notFound := errors.AsType[netlink.LinkNotFoundError](err); notFound {
-			return nil, nil
-		}
+	if _, err := l.LinkByIndex(ep.Host.Index); nl.IsNoLink(err) {
+		return nil, nil
+	} else if err != nil {
 		return nil, fmt.Errorf("get link %d: %w", ep.Host.Index, err)
 	}
 	if ep.Spec.Bandwidth.IngressRate != 0 {

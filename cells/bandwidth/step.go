@@ -13,6 +13,7 @@ import (
 
 	"porin.dev/porin/cells/endpoint"
 	"porin.dev/porin/cells/link"
+	"porin.dev/porin/internal/fault"
 	"porin.dev/porin/internal/reconcile"
 )
 
@@ -72,7 +73,7 @@ func (s *Step) limits() (limits, error) {
 	if s.node == nil {
 		return limits{}, ErrNotStarted
 	}
-	return limits{kernel{s.node}, s.remover}, nil
+	return limits{kernel{s.node}, s.namespace, s.remover}, nil
 }
 
 // Name implements endpoint.Step.
@@ -162,3 +163,13 @@ func (s *Step) Prune(_ context.Context, live []endpoint.Endpoint) (removed []str
 	}
 	return reconcile.Prune(func() []endpoint.Endpoint { return live }, l)
 }
+
+var (
+	// ErrKernel is returned for an endpoint with a limit when the kernel cannot keep it.
+	ErrKernel = fault.WithHint(fault.New(fault.Internal, "the kernel lacks what a limit of bandwidth needs"),
+		"load the kernel's module, or ask for no limit: of a pod of Kubernetes, remove the annotations kubernetes.io/ingress-bandwidth and egress-bandwidth")
+	// ErrForeign is returned when another program has made a link of the name of an endpoint's device.
+	ErrForeign = fault.New(fault.Conflict, "not a device of Porin's")
+	// ErrNotStarted is returned before Start and after Stop.
+	ErrNotStarted = fault.New(fault.Unavailable, "the limits of bandwidth are not running")
+)

@@ -33,26 +33,15 @@ func (checker) Kinds() []doctor.Kind {
 
 // Examine implements doctor.Checker. Of one attachment it looks whether the table has its ports.
 func (c checker) Examine(_ context.Context, only string) (findings []doctor.Finding, err error) {
-	differences, off, err := c.step.compare()
+	differences, off, err := c.step.compare(only)
 	if err != nil {
 		return nil, err
 	}
 	for _, ep := range off {
-		if attachment := ep.Spec.Attachment.String(); only == "" || only == attachment {
-			findings = append(findings, doctor.Finding{
-				Kind: loopbackOff, Subject: fmt.Sprintf("link %s, index %d", ep.Host.Name, ep.Host.Index), Endpoint: attachment,
-				Detail: "route_localnet is 0, want 1", Repair: func(context.Context) error { return c.step.repairLoopback(ep) },
-			})
-		}
-	}
-	if only != "" {
-		missing, err := c.step.missingOf(only)
-		if err != nil {
-			return nil, err
-		}
-		if differences = missing; len(missing) == 0 {
-			return findings, nil
-		}
+		findings = append(findings, doctor.Finding{
+			Kind: loopbackOff, Subject: fmt.Sprintf("link %s, index %d", ep.Host.Name, ep.Host.Index), Endpoint: ep.Spec.Attachment.String(),
+			Detail: "route_localnet is 0, want 1", Repair: func(context.Context) error { return c.step.repairLoopback(ep) },
+		})
 	}
 	if len(differences) > 0 {
 		findings = append(findings, doctor.Finding{

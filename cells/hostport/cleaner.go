@@ -12,6 +12,7 @@ import (
 
 	"porin.dev/porin/internal/conntrack"
 	"porin.dev/porin/internal/netns"
+	"porin.dev/porin/internal/nl"
 	"porin.dev/porin/internal/nodeaddr"
 )
 
@@ -53,11 +54,11 @@ type matcher func(p port, to netip.AddrPort, conn conntrack.Connection, ofNode m
 
 func (c *cleaner) clean(ports map[port]netip.AddrPort, matches matcher) {
 	var numbers []uint16
-	families := map[uint8]bool{}
+	families := map[int]bool{}
 	for p := range ports {
 		if p.protocol == unix.IPPROTO_UDP {
 			numbers = append(numbers, p.number)
-			families[familyNumber(p.host)] = true
+			families[nl.FamilyOf(p.host)] = true
 		}
 	}
 	if len(numbers) == 0 {
@@ -78,10 +79,10 @@ func (c *cleaner) clean(ports map[port]netip.AddrPort, matches matcher) {
 			return err
 		}
 		for family := range families {
-			_, deleteErr := socket.DeleteOpened(family, unix.IPPROTO_UDP, filter, func(conn conntrack.Connection) bool {
+			_, deleteErr := socket.DeleteOpened(uint8(family), unix.IPPROTO_UDP, filter, func(conn conntrack.Connection) bool {
 				destination := conn.Original.Destination
 				for p, to := range ports {
-					if p.protocol == unix.IPPROTO_UDP && p.number == destination.Port() && familyNumber(p.host) == family && matches(p, to, conn, ofNode) {
+					if p.protocol == unix.IPPROTO_UDP && p.number == destination.Port() && nl.FamilyOf(p.host) == family && matches(p, to, conn, ofNode) {
 						return true
 					}
 				}
@@ -99,11 +100,4 @@ func (c *cleaner) clean(ports map[port]netip.AddrPort, matches matcher) {
 	case err != nil:
 		c.log.Warn("tracked connections of host ports of UDP are not deleted", "error", err)
 	}
-}
-
-func familyNumber(addr netip.Addr) uint8 {
-	if addr.Is4() {
-		return unix.AF_INET
-	}
-	return unix.AF_INET6
 }

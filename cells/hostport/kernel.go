@@ -44,10 +44,6 @@ func allowLoopback(namespace *os.File, ep endpoint.Endpoint) error {
 }
 
 func hasLoopback(namespace *os.File, ep endpoint.Endpoint) bool {
-	var value []byte
-	err := netns.In(int(namespace.Fd()), func() (err error) {
-		value, err = os.ReadFile("/proc/sys/net/" + routeLocalnet(ep))
-		return err
-	})
+	value, err := netns.Call(int(namespace.Fd()), func() ([]byte, error) { return os.ReadFile("/proc/sys/net/" + routeLocalnet(ep)) })
 	return err == nil && string(bytes.TrimSpace(value)) == "1"
 }

@@ -11,9 +11,12 @@ import (
 	"slices"
 	"sync"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"golang.org/x/sys/unix"
 
+	v1 "porin.dev/porin/api/v1"
 	"porin.dev/porin/cells/endpoint"
+	"porin.dev/porin/cells/metrics"
 	"porin.dev/porin/internal/fault"
 	"porin.dev/porin/internal/nft"
 )
@@ -248,36 +251,29 @@ func (s *Step) repair() error {
 	return s.owner.Repair()
 }
 
-// compare returns the differences of the table, and the endpoints whose host end does not let packets of
-// 127.0.0.0/8 through.
-func (s *Step) compare() (differences []string, withoutLoopback []endpoint.Endpoint, err error) {
+// compare returns the differences of the table, and the endpoints whose host end does not let packets of 127.0.0.0/8
+// through. Of one attachment, when only names it, these are the ports that the table lacks, and its own host end.
+func (s *Step) compare(only string) (differences []string, withoutLoopback []endpoint.Endpoint, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.namespace == nil {
 		return nil, nil, ErrNotStarted
 	}
-	for _, c := range s.claims.byAttachment {
+	if only == "" {
+		differences, err = s.owner.Compare()
+	}
+	for attachment, c := range s.claims.byAttachment {
+		if only != "" && attachment.String() != only {
+			continue
+		}
 		if c.usesLoopback() && !hasLoopback(s.namespace, c.ep) {
 			withoutLoopback = append(withoutLoopback, c.ep)
 		}
-	}
-	differences, err = s.owner.Compare()
-	return differences, withoutLoopback, err
-}
-
-// missingOf names the ports of an attachment that the table lacks.
-func (s *Step) missingOf(attachment string) ([]string, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.namespace == nil {
-		return nil, ErrNotStarted
-	}
-	for a, c := range s.claims.byAttachment {
-		if a.String() == attachment {
-			return s.missing(c)
+		if only != "" {
+			differences, err = s.missing(c)
 		}
 	}
-	return nil, nil
+	return differences, withoutLoopback, err
 }
 
 // Ports is how many ports lead to pods, by protocol.
@@ -293,4 +289,16 @@ func (s *Step) Ports() map[string]int {
 		counts[protocolNames[p.protocol]]++
 	}
 	return counts
+}
+
+func newCollector(s *Step) *metrics.Values {
+	v := metrics.NewValues("porin_hostport_")
+	ports := v.Gauge("ports", "Ports of the node that lead to pods; one of both families counts twice.", "protocol")
+	v.Read = func(ch chan<- prometheus.Metric) {
+		counts := s.Ports()
+		for _, protocol := range []string{v1.ProtocolTCP, v1.ProtocolUDP, v1.ProtocolSCTP} {
+			ports.Send(ch, float64(counts[protocol]), protocol)
+		}
+	}
+	return v
 }

@@ -33,18 +33,18 @@ type family struct {
 }
 
 var (
-	ipv4 = newFamily(nft.IPv4, "ipv4", nftables.TypeIPAddr)
-	ipv6 = newFamily(nft.IPv6, "ipv6", nftables.TypeIP6Addr)
+	ipv4 = newFamily(nft.IPv4)
+	ipv6 = newFamily(nft.IPv6)
 )
 
-func newFamily(f nft.Family, name string, addr nftables.SetDatatype) family {
-	target := nftables.MustConcatSetType(addr, nftables.TypeInetService)
+func newFamily(f nft.Family) family {
+	target := nftables.MustConcatSetType(f.Address, nftables.TypeInetService)
 	return family{
 		nft:       f,
-		all:       &nft.Set{Name: "all-" + name, Value: target, Key: nftables.MustConcatSetType(nftables.TypeInetProto, nftables.TypeInetService)},
-		addressed: &nft.Set{Name: "addressed-" + name, Value: target, Key: nftables.MustConcatSetType(addr, nftables.TypeInetProto, nftables.TypeInetService)},
-		pods:      &nft.Set{Name: "pods-" + name, Key: addr},
-		itself:    &nft.Set{Name: "itself-" + name, Key: nftables.MustConcatSetType(addr, addr)},
+		all:       &nft.Set{Name: "all-" + f.Name, Value: target, Key: nftables.MustConcatSetType(nftables.TypeInetProto, nftables.TypeInetService)},
+		addressed: &nft.Set{Name: "addressed-" + f.Name, Value: target, Key: nftables.MustConcatSetType(f.Address, nftables.TypeInetProto, nftables.TypeInetService)},
+		pods:      f.Addresses("pods", false),
+		itself:    &nft.Set{Name: "itself-" + f.Name, Key: nftables.MustConcatSetType(f.Address, f.Address)},
 	}
 }
 

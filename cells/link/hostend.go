@@ -1,7 +1,6 @@
 package link
 
 import (
-	"errors"
 	"fmt"
 	"net"
 	"regexp"
@@ -68,7 +67,7 @@ func findHostEnd(handle *netlink.Handle, ep endpoint.Endpoint) (l netlink.Link, 
 	} else {
 		l, err = handle.LinkByName(name)
 	}
-	if isNotFound(err) {
+	if nl.IsNoLink(err) {
 		return nil, fmt.Errorf("%s, index %d: %w", name, ep.Host.Index, ErrNoLink)
 	}
 	if err != nil {
@@ -85,7 +84,7 @@ func findHostEnd(handle *netlink.Handle, ep endpoint.Endpoint) (l netlink.Link, 
 func findRenamed(handle *netlink.Handle, ep endpoint.Endpoint) (netlink.Link, error) {
 	if ep.Host.Index != 0 {
 		l, err := handle.LinkByIndex(ep.Host.Index)
-		if isNotFound(err) || err == nil && !isAliasOf(l, ep) {
+		if nl.IsNoLink(err) || err == nil && !isAliasOf(l, ep) {
 			return nil, nil
 		}
 		return l, err
@@ -106,12 +105,6 @@ func isAliasOf(l netlink.Link, ep endpoint.Endpoint) bool {
 	a := ep.Spec.Attachment
 	named, _ := parseAlias(a.HostEnd(), l.Attrs().Alias)
 	return l.Type() == "veth" && !a.IsUnnamed() && named == a
-}
-
-// isNotFound reports whether the kernel answered that there is no such interface.
-func isNotFound(err error) bool {
-	_, notFound := errors.AsType[netlink.LinkNotFoundError](err)
-	return notFound
 }
 
 // aliasOf is the text on a host end: "containerID:ifname began=NANOSECONDS". A DEL without an agent reads in it when

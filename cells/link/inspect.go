@@ -27,7 +27,7 @@ func (s *Step) Inspect(_ context.Context, ep endpoint.Endpoint, namespace *endpo
 	}
 	container := namespace.Netlink()
 	end, err := container.LinkByName(ep.Container.Name)
-	if isNotFound(err) {
+	if nl.IsNoLink(err) {
 		return fmt.Sprintf("interface %s is missing in the container", ep.Container.Name), nil
 	}
 	if err != nil {

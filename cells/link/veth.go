@@ -12,6 +12,7 @@ import (
 
 	v1 "porin.dev/porin/api/v1"
 	"porin.dev/porin/cells/endpoint"
+	"porin.dev/porin/internal/nl"
 	"porin.dev/porin/internal/task"
 )
 
@@ -72,7 +73,7 @@ const carrierRetry = time.Millisecond
 func WaitForCarrier(ctx context.Context, handle *netlink.Handle, index int) error {
 	for {
 		l, err := handle.LinkByIndex(index)
-		if isNotFound(err) {
+		if nl.IsNoLink(err) {
 			return fmt.Errorf("link %d: %w", index, ErrNoLink)
 		}
 		if err != nil {
