@@ -8,7 +8,11 @@ import (
 	"sync"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+
 	v1 "porin.dev/porin/api/v1"
+	"porin.dev/porin/cells/doctor"
+	"porin.dev/porin/cells/metrics"
 	"porin.dev/porin/cells/supervisor"
 	"porin.dev/porin/internal/task"
 )
@@ -112,4 +116,50 @@ func (c *Capacity) lastSample() []v1.Resource {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.sampled
+}
+
+// runsOut is the kind of the doctor's note about a resource.
+const runsOut = "resource-runs-out"
+
+// checker notes what the next ADD will lack. It is no disagreement: only the node's administrator can repair it.
+type checker struct{ capacity *Capacity }
+
+func newChecker(c *Capacity) checker { return checker{c} }
+
+// Owner implements doctor.Checker.
+func (checker) Owner() string { return "capacity" }
+
+// Kinds implements doctor.Checker.
+func (checker) Kinds() []doctor.Kind {
+	return []doctor.Kind{{
+		Name: runsOut, Meaning: "an ADD needs it, and there is none left",
+		Repair: "give the node more of it, such as a larger pool, or delete containers", Note: true, Event: true,
+	}}
+}
+
+// Examine implements doctor.Checker.
+func (c checker) Examine(_ context.Context, only string) (notes []doctor.Finding, err error) {
+	if only != "" {
+		return nil, nil
+	}
+	for _, r := range c.capacity.lacking() {
+		notes = append(notes, doctor.Finding{Kind: runsOut, Subject: r.Name, Detail: r.Reason})
+	}
+	return notes, nil
+}
+
+// newCollector shows the last sample.
+func newCollector(c *Capacity) *metrics.Values {
+	v := metrics.NewValues("porin_resource_")
+	used := v.Gauge("used", "How much is in use, or in quarantine, of what an ADD needs.", "resource")
+	limit := v.Gauge("capacity", "How much there is of what an ADD needs; 0: it is not counted.", "resource")
+	available := v.Gauge("available", "1 while the next ADD would find what it needs, else 0.", "resource")
+	v.Read = func(ch chan<- prometheus.Metric) {
+		for _, r := range c.lastSample() {
+			used.Send(ch, float64(r.Used+r.Quarantined), r.Name)
+			limit.Send(ch, float64(r.Capacity), r.Name)
+			available.SendBool(ch, r.Available, r.Name)
+		}
+	}
+	return v
 }

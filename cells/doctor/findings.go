@@ -8,6 +8,7 @@ import (
 	"time"
 
 	v1 "porin.dev/porin/api/v1"
+	"porin.dev/porin/internal/fault"
 )
 
 // minGap is the least time between two examinations for both to count: less, and they may have seen the same passing
@@ -60,7 +61,6 @@ func (fs *findings) update(result checkResult, now time.Time) (c change) {
 	fs.mu.Lock()
 	defer fs.mu.Unlock()
 	c.owner = result.owner
-	fs.recordEvents(result)
 	found := map[key]bool{}
 	for _, f := range result.found {
 		k := key{result.owner, f.Kind, f.Subject}
@@ -78,49 +78,28 @@ func (fs *findings) update(result checkResult, now time.Time) (c change) {
 			c.added = append(c.added, r.Finding)
 		}
 	}
-	c.gone = fs.removeGone(result, found)
-	c.failed = fs.recordFailure(result)
-	return c
-}
-
-func (fs *findings) recordEvents(result checkResult) {
-	if result.err != nil {
-		return
+	text := fault.Text(result.err)
+	if text != fs.failures[c.owner] {
+		c.failed = result.err
 	}
-	fs.events[result.owner] = nil
-	for _, f := range slices.Concat(result.found, result.notes) {
-		if result.kinds[f.Kind].Event {
-			fs.events[result.owner] = append(fs.events[result.owner], f)
-		}
-	}
-}
-
-func (fs *findings) removeGone(result checkResult, found map[key]bool) (gone []v1.Finding) {
+	fs.failures[c.owner] = text
 	if result.err != nil {
-		return nil
+		return c
 	}
 	for k, r := range fs.records {
-		if k.owner == result.owner && !found[k] {
-			gone = append(gone, r.Finding)
+		if k.owner == c.owner && !found[k] {
+			c.gone = append(c.gone, r.Finding)
 			delete(fs.records, k)
 		}
 	}
-	slices.SortFunc(gone, byName)
-	return gone
-}
-
-// recordFailure returns the error of the result, unless it is the one of the last time.
-func (fs *findings) recordFailure(result checkResult) error {
-	before := fs.failures[result.owner]
-	delete(fs.failures, result.owner)
-	if result.err == nil {
-		return nil
+	slices.SortFunc(c.gone, byName)
+	fs.events[c.owner] = nil
+	for _, f := range slices.Concat(result.found, result.notes) {
+		if result.kinds[f.Kind].Event {
+			fs.events[c.owner] = append(fs.events[c.owner], f)
+		}
 	}
-	fs.failures[result.owner] = result.err.Error()
-	if result.err.Error() == before {
-		return nil
-	}
-	return result.err
+	return c
 }
 
 func (r *record) update(f Finding, result checkResult, now time.Time, repairs bool) {
@@ -156,11 +135,6 @@ func (fs *findings) describe(result checkResult, found []Finding, now time.Time)
 	return list
 }
 
-// ofOwner returns the known findings of one checker.
-func (fs *findings) ofOwner(owner string) []v1.Finding {
-	return fs.list(func(r *record) bool { return r.Owner == owner })
-}
-
 // list returns the chosen findings, by kind and subject.
 func (fs *findings) list(chosen func(*record) bool) (list []v1.Finding) {
 	fs.mu.Lock()
@@ -178,19 +152,17 @@ func byName(a, b v1.Finding) int {
 	return cmp.Or(cmp.Compare(a.Kind, b.Kind), cmp.Compare(a.Subject, b.Subject))
 }
 
-// ownedKind is a kind and whose it is.
-type ownedKind struct{ name, owner string }
-
-// count returns the number of findings of each kind, also where it is 0. owners has the owner of each kind.
-func (fs *findings) count(owners map[string]string) map[ownedKind]int {
-	counts := map[ownedKind]int{}
+// count returns the number of findings of each kind, also where it is 0, without subjects. owners has the owner of each
+// kind.
+func (fs *findings) count(owners map[string]string) map[key]int {
+	counts := map[key]int{}
 	for name, owner := range owners {
-		counts[ownedKind{name, owner}] = 0
+		counts[key{owner: owner, kind: name}] = 0
 	}
 	fs.mu.Lock()
 	defer fs.mu.Unlock()
 	for k := range fs.records {
-		counts[ownedKind{k.kind, k.owner}]++
+		counts[key{owner: k.owner, kind: k.kind}]++
 	}
 	return counts
 }

@@ -35,7 +35,7 @@ func newMeters(known *findings, checkers []Checker) *meters {
 	found := m.Gauge("findings", "Disagreements that are known, by kind.", "kind", "owner")
 	m.Read = func(ch chan<- prometheus.Metric) {
 		for kind, n := range known.count(owners) {
-			found.Send(ch, float64(n), kind.name, kind.owner)
+			found.Send(ch, float64(n), kind.kind, kind.owner)
 		}
 	}
 	return m

@@ -3,10 +3,15 @@ package health
 import (
 	"context"
 	"errors"
+	"fmt"
+	"io/fs"
 	"net/netip"
+	"os"
+	"path/filepath"
 	"time"
 
 	"porin.dev/porin/cells/endpoint"
+	"porin.dev/porin/internal/diskfile"
 	"porin.dev/porin/internal/fault"
 )
 
@@ -26,6 +31,42 @@ type RecordedAddresses interface {
 	// RecordedHealth returns them when the record was read: none when there is no record, or it has none. It returns an
 	// error when ctx ends before.
 	RecordedHealth(ctx context.Context) ([]netip.Addr, error)
+}
+
+// kept is what the node's disk has of its health endpoint.
+type kept struct {
+	endpoint.Addresses
+	Pool string `json:"pool,omitempty"`
+}
+
+// load returns what was kept; the zero value for nothing.
+func (k *Keeper) load() (before kept, err error) {
+	err = diskfile.ReadJSON(k.file, &before)
+	if errors.Is(err, fs.ErrNotExist) { // as for the path ""
+		return kept{}, nil
+	}
+	if err == nil {
+		err = endpoint.ValidateAddresses(before.Addresses)
+	}
+	if err != nil {
+		return kept{}, fmt.Errorf("read the addresses of the health endpoint in %s: %w", k.file, err)
+	}
+	return before, nil
+}
+
+// remember keeps the addresses on the disk, if it has others.
+func (k *Keeper) remember(ep endpoint.Endpoint) {
+	now := kept{ep.Addresses, ep.Pool}
+	if before, err := k.load(); k.file == "" || err == nil && before == now {
+		return
+	}
+	err := os.MkdirAll(filepath.Dir(k.file), 0o750)
+	if err == nil {
+		err = diskfile.ReplaceJSON(k.file, now)
+	}
+	if err != nil {
+		k.log.Warn("the next boot gives the health endpoint other addresses", "error", err)
+	}
 }
 
 // create makes the endpoint, with the previous addresses if they have no other owner.
@@ -58,7 +99,7 @@ func (k *Keeper) create(ctx context.Context) (endpoint.Endpoint, error) {
 // wanted are the addresses to ask for: from the disk, or else from the node's record, and at last any. Addresses that
 // it cannot get are given back as a pair: none of them is kept.
 func (k *Keeper) wanted(ctx context.Context) []endpoint.Addresses {
-	before, err := k.file.load()
+	before, err := k.load()
 	if err != nil {
 		k.log.Warn("addresses of the health endpoint are not known", "error", err)
 	}

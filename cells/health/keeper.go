@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"log/slog"
 	"net/netip"
-	"os"
 	"sync"
 	"time"
 
@@ -44,7 +43,7 @@ type Keeper struct {
 	recorded  RecordedAddresses
 	local     *LocalEndpoint
 	transport probe.Transport
-	file      addressFile
+	file      string // of the endpoint's addresses; "" keeps none
 	namespace boundNamespace
 	responder *responder
 	task      *task.Task
@@ -81,12 +80,12 @@ type Parts struct {
 func NewKeeper(cfg Config, log *slog.Logger, p Parts) *Keeper {
 	k := &Keeper{
 		cfg: cfg, log: log, manager: p.Manager, lookup: p.Lookup, addresses: p.Addresses, recorded: p.Recorded, local: p.Local, transport: p.Transport,
-		file: addressFile{cfg.addressesPath()}, namespace: boundNamespace{cfg.namespacePath()}, responder: newResponder(cfg.Node, log), pause: checkPause,
+		file: cfg.addressesPath(), namespace: boundNamespace{cfg.namespacePath()}, responder: newResponder(cfg.Node, log), pause: checkPause,
 	}
 	k.task = task.Every(log, task.Round{
 		Name: "health-endpoint", Interval: checkInterval, Retry: checkRetry, MaxRetry: checkInterval, Run: k.round,
 	})
-	p.Local.onDelete(k.task.Trigger)
+	p.Local.deleted.Store(k.task.Trigger)
 	return k
 }
 
@@ -101,7 +100,7 @@ func (k *Keeper) Start(context.Context) error {
 	if _, err := k.find(); err == nil {
 		return nil
 	}
-	before, err := k.file.load()
+	before, err := k.load()
 	if err != nil {
 		k.log.Warn("the health endpoint gets other addresses", "error", err)
 		return nil
@@ -180,29 +179,22 @@ func (k *Keeper) find() (endpoint.Endpoint, error) {
 	return k.lookup.Get(endpoint.ByAttachment(Attachment()))
 }
 
-// remember keeps the addresses on the disk, if it has others.
-func (k *Keeper) remember(ep endpoint.Endpoint) {
-	now := kept{ep.Addresses, ep.Pool}
-	before, err := k.file.load()
-	if err == nil && before == now {
-		return
-	}
-	if err := k.file.save(now); err != nil {
-		k.log.Warn("the next boot gives the health endpoint other addresses", "error", err)
-	}
-}
-
 // recreate replaces the endpoint, with its addresses.
 func (k *Keeper) recreate(ctx context.Context, ep endpoint.Endpoint, why error) error {
 	k.recreated = time.Now()
 	k.log.Warn("health endpoint fails, making it anew", "endpoint", ep.ID, "error", why)
 	k.updateStatus(func(s *Status) { s.Recreated++ })
+	return k.replace(ctx, endpoint.DeleteConfig{NoIPRelease: true}, k.create)
+}
+
+// replace deletes the endpoint, and checks the next one.
+func (k *Keeper) replace(ctx context.Context, cfg endpoint.DeleteConfig, create func(context.Context) (endpoint.Endpoint, error)) error {
 	k.responder.stop(ctx)
-	result := k.manager.Delete(ctx, Attachment(), endpoint.DeleteConfig{NoIPRelease: true})
+	result := k.manager.Delete(ctx, Attachment(), cfg)
 	if err := errors.Join(result.Errors...); err != nil {
 		return err
 	}
-	ep, err := k.create(ctx)
+	ep, err := create(ctx)
 	if err != nil {
 		return err
 	}
@@ -212,16 +204,9 @@ func (k *Keeper) recreate(ctx context.Context, ep endpoint.Endpoint, why error) 
 // addFamily makes the endpoint again with an address of each family of the node.
 func (k *Keeper) addFamily(ctx context.Context, ep endpoint.Endpoint) error {
 	k.log.Info("the node has another family of addresses, making the health endpoint again", "endpoint", ep.ID, "addresses", ep.Addresses.List())
-	k.responder.stop(ctx)
-	result := k.manager.Delete(ctx, Attachment(), endpoint.DeleteConfig{})
-	if err := errors.Join(result.Errors...); err != nil {
-		return err
-	}
-	ep, err := k.createWith(ctx, endpoint.Addresses{}, "")
-	if err != nil {
-		return err
-	}
-	return k.check(ctx, ep)
+	return k.replace(ctx, endpoint.DeleteConfig{}, func(ctx context.Context) (endpoint.Endpoint, error) {
+		return k.createWith(ctx, endpoint.Addresses{}, "")
+	})
 }
 
 // discard removes an endpoint that is not to be, and frees its addresses.
@@ -264,7 +249,7 @@ func (k *Keeper) serve(ctx context.Context, ep endpoint.Endpoint) error {
 	if err != nil {
 		return err
 	}
-	defer func(f *os.File) { _ = f.Close() }(file)
+	defer file.Close()
 	if cookie != ep.Spec.NetNSCookie {
 		return fmt.Errorf("%w: that at %s is another one", errNoNamespace, k.namespace.path)
 	}

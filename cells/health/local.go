@@ -3,9 +3,10 @@ package health
 import (
 	"net/netip"
 	"slices"
-	"sync"
+	"sync/atomic"
 
 	"porin.dev/porin/cells/endpoint"
+	"porin.dev/porin/internal/watchable"
 )
 
 // Attachment is the name of a node's health endpoint: it is the same on every node, over restarts and boots.
@@ -15,31 +16,25 @@ func Attachment() endpoint.Attachment {
 
 // LocalEndpoint knows the health endpoint of this node, as a subscriber. Its methods may be called concurrently.
 type LocalEndpoint struct {
-	mu        sync.Mutex // guards the fields below
-	addresses []netip.Addr
-	changed   chan struct{} // closed at the next change
-	deleted   func()
+	addresses watchable.Value[[]netip.Addr]
+	deleted   atomic.Value // of func(), called at each deletion of the endpoint
 }
 
 var _ endpoint.Subscriber = (*LocalEndpoint)(nil)
 
 // NewLocalEndpoint returns a LocalEndpoint without an endpoint.
-func NewLocalEndpoint() *LocalEndpoint {
-	return &LocalEndpoint{changed: make(chan struct{}), deleted: func() {}}
-}
+func NewLocalEndpoint() *LocalEndpoint { return &LocalEndpoint{} }
 
 // Addresses are the endpoint's addresses, at most one of each family; none while there is no endpoint.
 func (l *LocalEndpoint) Addresses() []netip.Addr {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return slices.Clone(l.addresses)
+	addresses, _ := l.addresses.Get()
+	return slices.Clone(addresses)
 }
 
 // Changed returns a channel that is closed at the next change of [LocalEndpoint.Addresses].
 func (l *LocalEndpoint) Changed() <-chan struct{} {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.changed
+	_, changed := l.addresses.Get()
+	return changed
 }
 
 // EndpointCreated implements endpoint.Subscriber.
@@ -57,10 +52,9 @@ func (l *LocalEndpoint) EndpointDeleted(ep endpoint.Endpoint, _ endpoint.DeleteC
 		return
 	}
 	l.set(nil)
-	l.mu.Lock()
-	deleted := l.deleted
-	l.mu.Unlock()
-	deleted()
+	if deleted, ok := l.deleted.Load().(func()); ok {
+		deleted()
+	}
 }
 
 func (l *LocalEndpoint) update(ep endpoint.Endpoint) {
@@ -70,18 +64,7 @@ func (l *LocalEndpoint) update(ep endpoint.Endpoint) {
 }
 
 func (l *LocalEndpoint) set(addresses []netip.Addr) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if !slices.Equal(l.addresses, addresses) {
-		l.addresses = addresses
-		close(l.changed)
-		l.changed = make(chan struct{})
+	if was, _ := l.addresses.Get(); !slices.Equal(was, addresses) {
+		l.addresses.Set(addresses)
 	}
-}
-
-// onDelete registers f, which is called at each deletion of the endpoint. It does not block.
-func (l *LocalEndpoint) onDelete(f func()) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.deleted = f
 }

@@ -54,19 +54,8 @@ func (p *Prober) Nodes() []Result {
 // Counts returns how many of the peers have which status.
 func (p *Prober) Counts() map[Status]int {
 	counts := map[Status]int{OK: 0, Failing: 0, Unknown: 0}
-	peers := p.peers.Peers()
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	for _, n := range peers {
-		states := p.states[n.Node]
-		switch {
-		case states == nil || !slices.ContainsFunc(states[:], State.Probed):
-			counts[Unknown]++
-		case slices.ContainsFunc(states[:], State.Failing):
-			counts[Failing]++
-		default:
-			counts[OK]++
-		}
+	for _, r := range p.Nodes() {
+		counts[r.Status]++
 	}
 	return counts
 }
