@@ -35,8 +35,8 @@ func (s State) Add(set *Set, e Element) {
 	s[set][e.Key] = e
 }
 
-// AddPrefixes inserts the prefixes of the family into a set with ranges. These must not overlap: a prefix in a wider one
-// is left out.
+// AddPrefixes inserts the prefixes of the family into a set with ranges. Ranges must not overlap: a prefix within a
+// wider prefix is left out.
 func (s State) AddPrefixes(set *Set, f Family, prefixes []netip.Prefix) {
 	var last netip.Prefix
 	for _, p := range slices.SortedFunc(slices.Values(prefixes), netip.Prefix.Compare) { // a wider one comes first

@@ -1,6 +1,6 @@
-// Package tchook has a BPF program run at one side of network devices: by TCX (Linux 6.6), or before that as a filter of
-// the qdisc clsact, which the kernel adds to a device that is up only by dropping packets for some milliseconds. By
-// either way the program stays until the device goes, or it is detached.
+// Package tchook attaches a BPF program to one side of network devices: by TCX (Linux 6.6), or on older kernels as a
+// filter of the qdisc clsact, which the kernel adds to a device that is up only by dropping packets for some
+// milliseconds. In both cases the program stays until the device goes, or it is detached.
 package tchook
 
 import (
@@ -18,13 +18,13 @@ import (
 	"porin.dev/porin/internal/nl"
 )
 
-// FilterHandle is the handle of our filters ("pori" in ASCII). Others may have filters of the same priority on a device;
-// of these, the newest runs first.
+// FilterHandle is the handle of our filters ("pori" in ASCII). Others may have filters of the same priority on a
+// device: the newest runs first.
 const FilterHandle = 0x706f7269
 
 // Side is a side of devices, and the program there.
 type Side struct {
-	Program  string // its name, by which it is known
+	Program  string // its name, also in the kernel
 	Ingress  bool   // else the side is the egress
 	First    bool   // before the programs of others by TCX; else behind them
 	Priority uint16 // of the filter

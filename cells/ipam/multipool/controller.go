@@ -24,7 +24,7 @@ type Controller struct {
 	rounds *rounds // Controller uses its waiters, published and the allocator, which are safe for concurrent use
 }
 
-// common is what the parts of the task share: what the node knows. The task alone uses it.
+// common has the state that the parts of the task share. The task alone uses it.
 type common struct {
 	cfg        Config
 	log        *slog.Logger

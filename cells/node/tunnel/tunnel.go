@@ -61,7 +61,7 @@ func New(cfg Config, handle *netlink.Handle, namespace *os.File, log *slog.Logge
 	return t
 }
 
-// sides are those of the device. Other programs there run, too: to_uplink before to_tunnel, and from_uplink behind
+// sides are the sides of the device. Other programs there run, too: to_uplink before to_tunnel, and from_uplink behind
 // from_tunnel. As a filter, each is behind to_uplink's priority and before from_uplink's.
 var sides = []tchook.Side{
 	{Program: bpf.FromTunnel, Ingress: true, First: true, Priority: 2},
