@@ -122,8 +122,8 @@ func (t *tunnelAddresses) drop() error {
 	if t.source == nil {
 		return nil
 	}
-	if t.path != "" {
-		if err := os.Remove(t.path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+	if _, err := os.Stat(t.path); !errors.Is(err, fs.ErrNotExist) { // it does not exist for the path "" either
+		if err := os.Remove(t.path); err != nil {
 			return fmt.Errorf("forget the addresses of the tunnel: %w", err)
 		}
 	}
