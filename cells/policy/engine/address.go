@@ -83,35 +83,30 @@ func (a *addresses) lookup(addr netip.Addr) (*class, *endpoint) {
 	return a.world, nil
 }
 
-func (a *addresses) member(p place) (m member, ok bool) {
+// keyOf returns the member at a place, and the key of the class that it belongs to; false when it was removed.
+func (a *addresses) keyOf(p place) (m member, key classKey, ok bool) {
 	if !p.isRange {
-		return a.table.Get(p.cidr)
-	}
-	r, ok := a.ranges.Get(p.cidr)
-	if !ok {
-		return m, false
-	}
-	return r.member, true
-}
-
-// key returns the key of the class that the member belongs to.
-func (a *addresses) key(p place, m member) classKey {
-	if !p.isRange {
-		key := classKey{kind: m.owner.Kind, labels: m.owner.selectors, blocks: a.selectors.none, ports: m.owner.askedPorts}
+		if m, ok = a.table.Get(p.cidr); !ok {
+			return m, key, false
+		}
+		key = classKey{kind: m.owner.Kind, labels: m.owner.selectors, blocks: a.selectors.none, ports: m.owner.askedPorts}
 		if r, ok := a.ranges.Lookup(p.cidr.Addr()); ok {
 			key.blocks = r.blocks
 		}
-		return key
+		return m, key, true
 	}
-	r, _ := a.ranges.Get(p.cidr)
-	key := classKey{kind: model.World, labels: a.selectors.none, blocks: r.blocks}
+	r, ok := a.ranges.Get(p.cidr)
+	if !ok {
+		return m, key, false
+	}
+	key = classKey{kind: model.World, labels: a.selectors.none, blocks: r.blocks}
 	for _, around := range a.ranges.Supernets(p.cidr) {
 		if around.unmanaged {
 			key.kind = model.Unmanaged
 			break
 		}
 	}
-	return key
+	return r.member, key, true
 }
 
 func (a *addresses) mark(p place) {
@@ -165,14 +160,6 @@ func (a *addresses) owned(ep *endpoint, addresses []netip.Addr) iter.Seq2[netip.
 			}
 		}
 	}
-}
-
-func (a *addresses) ownsAll(ep *endpoint) bool {
-	n := 0
-	for range a.owned(ep, ep.Addresses) {
-		n++
-	}
-	return n == len(ep.Addresses)
 }
 
 func single(addr netip.Addr) netip.Prefix {

@@ -48,10 +48,6 @@ func newClasses(selectors *selectors, names *portNames) *classes {
 	return x
 }
 
-func (x *classes) fixed(kind model.EndpointKind) *class {
-	return x.byKey[classKey{kind: kind, labels: x.selectors.none, blocks: x.selectors.none}]
-}
-
 // update gives all marked members their class. A class whose members all leave becomes the class that one of them
 // needs, if there is none yet, and so keeps its number. It stays of its kind, which a datapath may have noted with the
 // addresses. It returns the classes that have another key, are empty, or are new, with the key before: the zero key for
@@ -66,12 +62,8 @@ func (x *classes) update(a *addresses) map[*class]classKey {
 	leaving := map[*class]int{}
 	var moves []move
 	for _, p := range a.marked {
-		m, ok := a.member(p)
-		if !ok {
-			continue // removed
-		}
-		key := a.key(p, m)
-		if m.class == nil || m.class.key != key {
+		m, key, ok := a.keyOf(p)
+		if ok && (m.class == nil || m.class.key != key) {
 			moves = append(moves, move{p, m, key})
 			if m.class != nil {
 				leaving[m.class]++

@@ -104,7 +104,11 @@ func (x *endpoints) set(set model.Endpoint) (ep *endpoint, changed bool) {
 		x.byKey[set.Key] = ep
 	} else {
 		ep.Name = set.Name
-		if ep.labelSet == l && slices.Equal(ep.Addresses, set.Addresses) && x.addresses.ownsAll(ep) {
+		owned := 0
+		for range x.addresses.owned(ep, ep.Addresses) {
+			owned++
+		}
+		if ep.labelSet == l && slices.Equal(ep.Addresses, set.Addresses) && owned == len(ep.Addresses) {
 			return ep, false
 		}
 		before = ep.Addresses
@@ -257,4 +261,45 @@ func labelsKey(labels map[string]string) string {
 		key.WriteByte('\x01')
 	}
 	return key.String()
+}
+
+// portNames counts the rules for egress that ask for a named port.
+type portNames struct {
+	rules  map[string]int
+	before map[string]bool // since the last update, for names whose count has changed: were they in use?
+}
+
+func (x *portNames) use(ports []model.Port, n int) {
+	for _, port := range ports {
+		if port.Name == "" {
+			continue
+		}
+		if _, ok := x.before[port.Name]; !ok {
+			x.before[port.Name] = x.rules[port.Name] > 0
+		}
+		if x.rules[port.Name] += n; x.rules[port.Name] == 0 {
+			delete(x.rules, port.Name)
+		}
+	}
+}
+
+// asked returns the endpoint's ports that rules for egress name.
+func (x *portNames) asked(ports []model.NamedPort) []model.NamedPort {
+	var found []model.NamedPort
+	for _, p := range ports {
+		if x.rules[p.Name] > 0 {
+			found = append(found, p)
+		}
+	}
+	return found
+}
+
+// portsKey is equal for equal sets of ports.
+func portsKey(ports []model.NamedPort) string {
+	var parts []string
+	for _, p := range ports {
+		parts = append(parts, strconv.Quote(p.Name)+p.Protocol.String()+strconv.Itoa(int(p.Number)))
+	}
+	slices.Sort(parts)
+	return strings.Join(slices.Compact(parts), "")
 }

@@ -40,7 +40,8 @@ func newEngine(config Config, layer7s *layer7s) *Engine {
 	names := &portNames{rules: map[string]int{}, before: map[string]bool{}}
 	selectors := newSelectors(size)
 	classes := newClasses(selectors, names)
-	addresses := &addresses{selectors: selectors, size: size, world: classes.fixed(model.World)}
+	world := classes.byKey[classKey{kind: model.World, labels: selectors.none, blocks: selectors.none}]
+	addresses := &addresses{selectors: selectors, size: size, world: world}
 	addresses.reset()
 	return &Engine{
 		config: config, size: size, selectors: selectors, addresses: addresses, classes: classes, layer7s: layer7s,
@@ -194,8 +195,8 @@ func (e *Engine) Apply(u Update) Change {
 	}
 	e.endpoints.updateNames()
 	classes := e.classes.update(e.addresses)
-	changed, gone := e.policies.takeChanges()
-	change := e.tables.update(changed, gone, classes)
+	change := e.tables.update(e.policies.changed, e.policies.removed, classes)
+	e.policies.changed, e.policies.removed = map[*local]struct{}{}, nil
 	for p, class := range e.addresses.before {
 		if p.isRange {
 			change.Prefixes = append(change.Prefixes, p.cidr)
@@ -211,4 +212,27 @@ func (e *Engine) Apply(u Update) Change {
 	slices.SortFunc(change.Addresses, func(x, y AddressChange) int { return x.Address.Compare(y.Address) })
 	e.addresses.reset()
 	return change
+}
+
+// What policies may take in memory and time. The maps of the datapath hold less, but what goes there is only known when
+// all is compiled: rules whose blocks overlap take the product of blocks, rules and ports.
+const (
+	maxMembers = 1 << 22 // of all sets of selectors
+	maxWork    = 1 << 26 // some tenths of a second
+)
+
+// size is what an engine holds.
+type size struct {
+	members, work int
+	exceeded      bool
+}
+
+func (s *size) addMembers(n int) {
+	s.members += n
+	s.exceeded = s.exceeded || s.members > maxMembers
+}
+
+func (s *size) addWork(n int) {
+	s.work += n
+	s.exceeded = s.exceeded || s.work > maxWork
 }

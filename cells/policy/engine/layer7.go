@@ -166,17 +166,6 @@ func newLayer7s() *layer7s {
 	return &layer7s{byContent: map[string]*Layer7{}, byNumber: map[uint32]*Layer7{}}
 }
 
-// known returns the rules that rows have, if they have equal ones.
-func (x *layer7s) known(l *Layer7) *Layer7 {
-	if l == nil {
-		return nil
-	}
-	if known := x.byContent[l.content]; known != nil {
-		return known
-	}
-	return l
-}
-
 // number gives unknown rules the number of their hash, or the next free number.
 func (x *layer7s) number(l Layer7) *Layer7 {
 	hash := hmac.New(sha256.New, x.key)
@@ -199,9 +188,6 @@ func (x *tables) intern(t *table, l *Layer7) *Layer7 {
 		x.size.addWork(known.work())
 	}
 	if _, again := t.layer7s[known]; !again {
-		if t.layer7s == nil {
-			t.layer7s = map[*Layer7]struct{}{}
-		}
 		t.layer7s[known] = struct{}{}
 		known.tables++
 	}
@@ -217,16 +203,4 @@ func (x *layer7s) list(is func(*Layer7) bool) (found []*Layer7) {
 	}
 	slices.SortFunc(found, func(x, y *Layer7) int { return cmp.Compare(x.Number, y.Number) })
 	return found
-}
-
-// recordConflict records the rules whose layer 7 rules are for several protocols.
-func (t *table) recordConflict(rules []int32, ports []model.NamedPort, protocol model.Protocol, port uint16) {
-	for _, i := range rules {
-		if r := &t.rules[i]; r.layer7 != nil && r.hits(ports, protocol, port) {
-			if t.conflicts == nil {
-				t.conflicts = map[*Rule]struct{}{}
-			}
-			t.conflicts[r.rule] = struct{}{}
-		}
-	}
 }

@@ -76,8 +76,9 @@ type policies struct {
 	selectors *selectors
 	names     *portNames
 
-	changed map[*local]struct{} // since takeChanges: other policies or ports
-	removed []*local            // since takeChanges
+	// In the present update:
+	changed map[*local]struct{} // other policies or ports
+	removed []*local
 }
 
 func (x *policies) set(set model.Policy) {
@@ -165,13 +166,6 @@ func (x *policies) removeLocal(key string) {
 		delete(x.changed, own)
 		x.removed = append(x.removed, own)
 	}
-}
-
-// takeChanges returns the changed and the removed local endpoints since the last call.
-func (x *policies) takeChanges() (changed map[*local]struct{}, removed []*local) {
-	changed, removed = x.changed, x.removed
-	x.changed, x.removed = map[*local]struct{}{}, nil
-	return changed, removed
 }
 
 // of returns the policies that select the endpoint, in the order of evaluation.

@@ -1,6 +1,8 @@
 package engine
 
 import (
+	"cmp"
+	"fmt"
 	"iter"
 	"maps"
 	"net/netip"
@@ -197,17 +199,48 @@ func (e *Engine) decideFor(ep *endpoint, t *table, c *class, protocol model.Prot
 		protocol = 0
 	}
 	decision := t.decide(t.matching(c), ports, protocol, port)
-	decision.Layer7 = e.layer7s.known(decision.Layer7)
+	if decision.Layer7 != nil {
+		decision.Layer7 = cmp.Or(e.layer7s.byContent[decision.Layer7.content], decision.Layer7) // as rows have them
+	}
 	return decision
 }
 
 // Reports returns all reports, in the order of evaluation.
-func (e *Engine) Reports() []Report {
+func (e *Engine) Reports() (reports []Report) {
 	conflicts := map[*Rule]struct{}{}
 	for _, t := range e.tables.byKey {
 		maps.Copy(conflicts, t.conflicts)
 	}
-	return e.policies.reports(conflicts)
+	policies := slices.SortedFunc(maps.Values(e.policies.byID), before)
+	for len(policies) > 0 {
+		first := policies[0]
+		n := slices.IndexFunc(policies, func(p *policy) bool { return p.Tier != first.Tier || p.Priority != first.Priority })
+		if n < 0 {
+			n = len(policies)
+		}
+		if n > 1 && first.Tier != model.TierNetworkPolicy {
+			r := Report{Text: fmt.Sprintf("equal priority %d in tier %s: evaluated in the order of kind and name", first.Priority, first.Tier)}
+			for _, p := range policies[:n] {
+				r.Policies = append(r.Policies, p.ID)
+			}
+			reports = append(reports, r)
+		}
+		for _, p := range policies[:n] {
+			reports = append(reports, e.policies.domainReports(p)...)
+			for d, rules := range p.rules {
+				for i, r := range rules {
+					if _, ok := conflicts[r.rule]; ok {
+						reports = append(reports, Report{
+							Policies: []model.PolicyID{p.ID},
+							Text:     fmt.Sprintf("%s rule %d: rules for HTTP and for DNS accept the same connections, which are denied", model.Direction(d), i),
+						})
+					}
+				}
+			}
+		}
+		policies = policies[n:]
+	}
+	return reports
 }
 
 // Layer7 returns the layer 7 rules that rows have.
@@ -229,3 +262,53 @@ func (e *Engine) Exceeded() bool { return e.size.exceeded }
 
 // AllowsHost reports whether this node reaches its own pods whatever policies say: see [Config].
 func (e *Engine) AllowsHost() bool { return !e.config.HostPolicy }
+
+// Table is a view of the rows of an endpoint in one direction. It is valid until the next [Engine.Apply].
+type Table struct{ t *table }
+
+// ID is shared by endpoints with the same policies.
+func (t Table) ID() TableID { return t.t.id }
+
+// Layer7 returns the layer 7 rules that its rows have, in no order.
+func (t Table) Layer7() []*Layer7 { return slices.Collect(maps.Keys(t.t.layer7s)) }
+
+// Restricts reports whether rules decide; otherwise everything is allowed.
+func (t Table) Restricts() bool { return t.t.selected || t.t.unknown }
+
+// Any returns the rows for all classes without rows of their own.
+func (t Table) Any() []Row { return t.t.any.rows }
+
+// RowsOf returns the complete rows for a class.
+func (t Table) RowsOf(id ClassID) []Row {
+	for c, set := range t.t.rows {
+		if c.id == id {
+			return set.rows
+		}
+	}
+	return t.Any()
+}
+
+// Rows gives the classes that have rows of their own, with these. They are complete.
+func (t Table) Rows() iter.Seq2[ClassID, []Row] {
+	return func(yield func(ClassID, []Row) bool) {
+		for c, set := range t.t.rows {
+			if !yield(c.id, set.rows) {
+				return
+			}
+		}
+	}
+}
+
+// Lookup finds the decision in a class's rows, as a datapath does: of the rows that match, the most exact one.
+func Lookup(rows []Row, protocol model.Protocol, port uint16) (Decision, bool) {
+	matching := slices.DeleteFunc(slices.Clone(rows), func(r Row) bool {
+		return r.Protocol != 0 && (r.Protocol != protocol || (r.Port^port)>>(16-r.Bits) != 0)
+	})
+	if len(matching) == 0 {
+		return Decision{}, false
+	}
+	best := slices.MaxFunc(matching, func(x, y Row) int {
+		return cmp.Or(cmp.Compare(x.Protocol, y.Protocol), cmp.Compare(x.Bits, y.Bits))
+	})
+	return best.Decision, true
+}

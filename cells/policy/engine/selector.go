@@ -152,19 +152,15 @@ func peerKey(p model.Peer) string {
 func selectorKey(s model.Selector) string {
 	parts := make([]string, 0, len(s))
 	for _, r := range s {
-		parts = append(parts, strconv.Quote(r.Key)+r.Operator.String()+strings.Join(quoted(r.Values), ","))
+		values := make([]string, len(r.Values))
+		for i, v := range r.Values {
+			values[i] = strconv.Quote(v)
+		}
+		slices.Sort(values)
+		parts = append(parts, strconv.Quote(r.Key)+r.Operator.String()+strings.Join(values, ","))
 	}
 	slices.Sort(parts)
 	return "{" + strings.Join(parts, ";") + "}"
-}
-
-func quoted(values []string) []string {
-	out := make([]string, len(values))
-	for i, v := range values {
-		out[i] = strconv.Quote(v)
-	}
-	slices.Sort(out)
-	return out
 }
 
 // matches reports whether labels meet all requirements.

@@ -160,6 +160,7 @@ func (x *tables) build(ep *endpoint, policies []*policy, d model.Direction) (inF
 func buildTable(ep *endpoint, policies []*policy, unknown bool, d model.Direction) *table {
 	t := &table{
 		direction: d, unknown: unknown, bySelector: map[*selector][]int32{}, rows: map[*class]*rowSet{}, seen: map[string]*rowSet{},
+		layer7s: map[*Layer7]struct{}{}, conflicts: map[*Rule]struct{}{},
 	}
 	key := strconv.AppendBool([]byte{byte(d)}, t.unknown)
 	names := map[string]bool{}
@@ -292,7 +293,8 @@ func (x *tables) compile(t *table) {
 		set(x.classes.withPorts)
 	}
 	for kind, classes := range x.classes.byKind {
-		if t.kinds || t.frees(model.EndpointKind(kind)) {
+		isFree := kind == int(model.Host) || kind == int(model.Unmanaged)
+		if t.kinds || t.direction == model.Ingress && isFree {
 			set(classes)
 		}
 	}
@@ -311,4 +313,37 @@ func (x *tables) setRows(t *table, c *class) {
 		return
 	}
 	t.rows[c] = rows
+}
+
+// freeFor returns the rows of a class that reaches this node's pods whatever policies say, nil for any other class.
+func (t *table) freeFor(config Config, c *class) *rowSet {
+	switch {
+	case t.direction != model.Ingress:
+	case c.key.kind == model.Host && !config.HostPolicy && (t.selected || t.unknown):
+		return hostRows
+	case c.key.kind == model.Unmanaged && config.AllowUnmanaged && t.selected && !t.unknown:
+		return unmanagedRows
+	}
+	return nil
+}
+
+// matching returns the rules that match a class, in their order.
+func (t *table) matching(c *class) []int32 {
+	found := t.kindRules[c.key.kind]
+	owned := false
+	for _, selectors := range [][]*selector{c.key.labels.selectors, c.key.blocks.selectors} {
+		for _, sel := range selectors {
+			if rules, ok := t.bySelector[sel]; ok && sel.covers(c.key.kind) {
+				if !owned {
+					found, owned = slices.Clone(found), true
+				}
+				found = append(found, rules...)
+			}
+		}
+	}
+	if owned {
+		slices.Sort(found)
+		found = slices.Compact(found)
+	}
+	return found
 }
