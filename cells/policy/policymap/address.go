@@ -58,13 +58,6 @@ type addresses struct {
 	members    map[engine.ClassID]int // how many addresses and prefixes are of it
 }
 
-func newAddresses(m Maps, copyNumber uint32) *addresses {
-	return &addresses{
-		maps: m, copyNumber: copyNumber,
-		members: map[engine.ClassID]int{engine.FixedClass(model.World): 1}, // all addresses that the maps do not have
-	}
-}
-
 // set sets the class of the address of an endpoint. Its class was another one before, or 0 for none.
 func (x *addresses) set(e *engine.Engine, addr netip.Addr, before, class engine.ClassID) error {
 	if before == 0 && x.count >= room(x.maps.Addresses) {

@@ -66,11 +66,6 @@ func (c *comparison) add(kind, name, key, format string, args ...any) {
 	c.found = append(c.found, Difference{kind, name, key, fmt.Sprintf(format, args...)})
 }
 
-// concerns reports whether an entry of a copy is to be compared.
-func (c *comparison) concerns(copyNumber uint32) bool {
-	return c.bothCopies || copyNumber == c.copy.number
-}
-
 func (c *comparison) addresses() error {
 	want := map[abi.AddressKey]uint32{}
 	for addr, class := range c.e.Addresses() {
@@ -157,8 +152,8 @@ func (c *comparison) policies() error {
 	for key, id := range c.ids {
 		keys[id] = key
 	}
-	return c.copy.endpoints.each(func(id uint16, p abi.Policy) error {
-		text := fmt.Sprint(id)
+	return eachEntry(c.maps.Policies, func(number uint32, p abi.Policy) error {
+		id, text := uint16(number), fmt.Sprint(number)
 		got := [2]uint32{model.Egress: p.Egress[c.copy.number], model.Ingress: p.Ingress[c.copy.number]}
 		key, local := keys[id]
 		switch {
@@ -204,7 +199,7 @@ func compareEntries[K comparable](c *comparison, m *ebpf.Map, e entries[K]) erro
 		switch {
 		case ok && got != want:
 			c.add(Differs, e.name, e.text(k), "%s %d instead of %d", e.value, got, want)
-		case !ok && c.concerns(e.copyOf(k)):
+		case !ok && (c.bothCopies || e.copyOf(k) == c.copy.number):
 			c.add(Orphan, e.name, e.text(k), "%s %d in copy %d, and nothing leads there", e.value, got, e.copyOf(k))
 		}
 		return nil

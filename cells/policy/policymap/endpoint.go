@@ -34,10 +34,6 @@ type endpoint struct {
 	tables [2]engine.TableID // by direction
 }
 
-func newEndpoints(m Maps, copyNumber uint32, t *tables) *endpoints {
-	return &endpoints{maps: m, copyNumber: copyNumber, tables: t, byKey: map[string]endpoint{}, unknown: map[uint16]bool{}, ingress: noTable}
-}
-
 // set says which tables restrict an endpoint.
 func (x *endpoints) set(e *engine.Engine, key string, id uint16) error {
 	egress, ok := e.Table(key, model.Egress)
@@ -79,7 +75,8 @@ func (x *endpoints) denyUnknown(were map[uint16]bool, allowHost bool) (restricte
 	}
 	restricted = map[uint16]abi.Policy{}
 	active := (x.copyNumber + 1) % abi.PolicyCopies
-	return restricted, x.each(func(id uint16, p abi.Policy) error {
+	return restricted, eachEntry(x.maps.Policies, func(number uint32, p abi.Policy) error {
+		id := uint16(number)
 		egress, ingress := uint32(0), uint32(0)
 		if !known[id] && p.Egress[active]|p.Ingress[active] != 0 && (were == nil || were[id]) {
 			egress, ingress = noTable, x.ingress
@@ -100,22 +97,6 @@ func (x *endpoints) denyUnknown(were map[uint16]bool, allowHost bool) (restricte
 
 // restricts reports whether a policy of any copy restricts the endpoint.
 func restricts(p abi.Policy) bool { return p.Egress != [2]uint32{} || p.Ingress != [2]uint32{} }
-
-// raise makes the programs decide all connections of these pods again.
-func (x *endpoints) raise(pods map[uint16]abi.Policy) error {
-	for id, p := range pods {
-		p.Revision++
-		if err := x.maps.writePolicy(id, p); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// each calls f for all endpoint IDs that there may be.
-func (x *endpoints) each(f func(id uint16, p abi.Policy) error) error {
-	return eachEntry(x.maps.Policies, func(id uint32, p abi.Policy) error { return f(uint16(id), p) })
-}
 
 // forgetPolicy says that nothing restricts an ID, which is no endpoint's any more.
 func (m Maps) forgetPolicy(id uint16) error {

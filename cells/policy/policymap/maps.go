@@ -8,6 +8,8 @@ import (
 	"github.com/cilium/ebpf"
 
 	"porin.dev/porin/bpf/abi"
+	"porin.dev/porin/cells/policy/engine"
+	"porin.dev/porin/cells/policy/model"
 )
 
 // Maps are the maps of bpf/lib/policy.h.
@@ -81,10 +83,55 @@ func clearMap[K any](m *ebpf.Map, f func(K) bool) error {
 	return nil
 }
 
-// activate makes a copy the active one.
-func (m Maps) activate(copyNumber uint32) error {
-	if err := m.ActiveCopy.Put(uint32(0), copyNumber); err != nil {
-		return fmt.Errorf("activate a copy of the policy: %w", err)
+// policyCopy is one of the copies of the policy. Each of its parts writes its maps, and knows what it has written.
+type policyCopy struct {
+	number    uint32     // 0 or 1
+	addresses *addresses // the maps addresses and prefixes
+	rowSets   *rowSets   // the map rows
+	tables    *tables    // the map tables
+	endpoints *endpoints // the map policies
+}
+
+func newPolicyCopy(m Maps, number uint32) *policyCopy {
+	everywhere := map[engine.ClassID]int{engine.FixedClass(model.World): 1} // of all addresses that the maps do not have
+	sets := &rowSets{m: m.Rows, copyNumber: number, byContent: map[string]*rowSet{}}
+	tables := &tables{m: m.Tables, copyNumber: number, rowSets: sets, byID: map[engine.TableID]*table{}}
+	return &policyCopy{
+		number: number, addresses: &addresses{maps: m, copyNumber: number, members: everywhere}, rowSets: sets, tables: tables,
+		endpoints: &endpoints{
+			maps: m, copyNumber: number, tables: tables, byKey: map[string]endpoint{}, unknown: map[uint16]bool{}, ingress: noTable,
+		},
+	}
+}
+
+// numbered returns the number in the maps for n, which is at least 1. The two copies never use the same number, and
+// neither uses 0 or 1.
+func numbered(n, copyNumber uint32) uint32 { return n*abi.PolicyCopies + copyNumber }
+
+// write writes everything into an empty copy.
+func (c *policyCopy) write(e *engine.Engine, ids map[string]uint16) error {
+	for _, view := range viewsOf(e, ids) {
+		if err := c.tables.add(view); err != nil {
+			return err
+		}
+	}
+	for addr, class := range e.Addresses() {
+		if err := c.addresses.set(e, addr, 0, class); err != nil {
+			return err
+		}
+	}
+	if err := c.addresses.setPrefix(e, allIPv4, engine.FixedClass(model.World)); err != nil {
+		return err
+	}
+	for cidr, class := range e.Prefixes() {
+		if err := c.addresses.setPrefix(e, cidr, class); err != nil {
+			return err
+		}
+	}
+	for key, id := range ids {
+		if err := c.endpoints.set(e, key, id); err != nil {
+			return err
+		}
 	}
 	return nil
 }

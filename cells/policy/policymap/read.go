@@ -78,7 +78,13 @@ func (m Maps) readState(id uint16, peer netip.Addr) (s state, err error) {
 	if s.policy, err = m.readPolicy(id); err != nil {
 		return s, err
 	}
-	s.class, err = m.classOf(peer, s.copyNumber)
+	class, found, err := lookup(m.Addresses, addressKey(peer, s.copyNumber))
+	if err == nil && !found {
+		class, found, err = lookup(m.Prefixes, prefixKey(netip.PrefixFrom(peer, peer.BitLen()), s.copyNumber))
+	}
+	if s.class = class; err == nil && !found {
+		s.class = abi.ClassWorld
+	}
 	return s, err
 }
 
@@ -96,18 +102,6 @@ func (m Maps) readPolicy(id uint16) (p abi.Policy, err error) {
 		err = fmt.Errorf("read the policy of endpoint %d: %w", id, err)
 	}
 	return p, err
-}
-
-func (m Maps) classOf(addr netip.Addr, copyNumber uint32) (class uint32, err error) {
-	class, found, err := lookup(m.Addresses, addressKey(addr, copyNumber))
-	if err != nil || found {
-		return class, err
-	}
-	class, found, err = lookup(m.Prefixes, prefixKey(netip.PrefixFrom(addr, addr.BitLen()), copyNumber))
-	if err != nil || found {
-		return class, err
-	}
-	return abi.ClassWorld, nil
 }
 
 // value is the one of the row. A missing one denies.

@@ -121,10 +121,6 @@ type rowSets struct {
 	rowCount   int // in all sets
 }
 
-func newRowSets(m Maps, copyNumber uint32) *rowSets {
-	return &rowSets{m: m.Rows, copyNumber: copyNumber, byContent: map[string]*rowSet{}}
-}
-
 // acquire returns the set with these rows, which stays until it is released as often. A new one is written before
 // anything points to it.
 func (x *rowSets) acquire(rows []engine.Row) (*rowSet, error) {

@@ -19,10 +19,6 @@ type tables struct {
 	entries    int // in the map
 }
 
-func newTables(m Maps, copyNumber uint32, sets *rowSets) *tables {
-	return &tables{m: m.Tables, copyNumber: copyNumber, rowSets: sets, byID: map[engine.TableID]*table{}}
-}
-
 // table is what the map tables has of one.
 type table struct {
 	id   engine.TableID

@@ -15,28 +15,9 @@ func (w *Writer) update(e *engine.Engine, change engine.Change, ids map[string]u
 	if err := u.check(change, p); err != nil {
 		return err
 	}
-	if err := u.apply(change, p); err != nil {
-		return err
-	}
-	w.removeLater(u.removals...)
-	return nil
-}
-
-// update is one change of the active copy.
-type update struct {
-	maps Maps
-	*policyCopy
-	e        *engine.Engine
-	ids      map[string]uint16
-	affected map[engine.TableID]bool // decisions in the table have changed
-	raise    map[string]bool         // endpoints that need a new revision for another reason
-	removals []func() error
-}
-
-func (u *update) apply(change engine.Change, p plan) error {
 	var views map[engine.TableID]engine.Table
 	if slices.ContainsFunc(change.Tables, func(t engine.TableChange) bool { return t.New }) {
-		views = viewsOf(u.e, u.ids)
+		views = viewsOf(e, ids)
 	}
 	for _, t := range change.Tables {
 		if t.New {
@@ -61,7 +42,19 @@ func (u *update) apply(change engine.Change, p plan) error {
 			u.removals = append(u.removals, func() error { return u.tables.remove(t.Table) })
 		}
 	}
+	w.removeLater(u.removals...)
 	return nil
+}
+
+// update is one change of the active copy.
+type update struct {
+	maps Maps
+	*policyCopy
+	e        *engine.Engine
+	ids      map[string]uint16
+	affected map[engine.TableID]bool // decisions in the table have changed
+	raise    map[string]bool         // endpoints that need a new revision for another reason
+	removals []func() error
 }
 
 // changeClass points a class in a table to other rows. What is removed is removed later: until the addresses have left

@@ -2,6 +2,11 @@ package policymap
 
 import (
 	"errors"
+	"fmt"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sys/unix"
 
 	"porin.dev/porin/bpf/abi"
 	"porin.dev/porin/cells/policy/engine"
@@ -73,11 +78,14 @@ func (w *Writer) rewrite(e *engine.Engine, ids map[string]uint16) error {
 	if err != nil {
 		return err
 	}
-	if err := w.maps.activate(next.number); err != nil {
-		return err
+	if err := w.maps.ActiveCopy.Put(uint32(0), next.number); err != nil {
+		return fmt.Errorf("activate a copy of the policy: %w", err)
 	}
-	if err := next.endpoints.raise(restricted); err != nil {
-		return err
+	for id, p := range restricted { // the programs decide all connections of these pods again
+		p.Revision++
+		if err := w.maps.writePolicy(id, p); err != nil {
+			return err
+		}
 	}
 	w.current, w.unknown = next, next.endpoints.unknown
 	w.removeLater(func() error {
@@ -134,4 +142,49 @@ func viewsOf(e *engine.Engine, ids map[string]uint16) map[engine.TableID]engine.
 		}
 	}
 	return views
+}
+
+// removals are entries to which nothing points any more. A program that has read the pointer before may be about to
+// need them.
+type removals struct {
+	list []func() error
+	safe atomic.Bool // no program has a pointer from before
+}
+
+// membarrierGlobal returns when every program that ran at the call has ended (membarrier(2), MEMBARRIER_CMD_GLOBAL).
+const membarrierGlobal = 1
+
+// longRun is longer than any program runs, for a kernel that refuses the call, as one with nohz_full does.
+const longRun = time.Second
+
+// whenSafe finds out when the entries may be removed, and tells.
+func (r *removals) whenSafe(tell chan<- struct{}) {
+	go func() {
+		if _, _, errno := unix.Syscall(unix.SYS_MEMBARRIER, membarrierGlobal, 0, 0); errno != 0 {
+			time.Sleep(longRun)
+		}
+		r.safe.Store(true)
+		select {
+		case tell <- struct{}{}:
+		default:
+		}
+	}()
+}
+
+// pending are removals in the order in which they were asked for.
+type pending []*removals
+
+// run removes entries that are certainly unused, and returns the rest.
+func (p pending) run() (left pending, err error) {
+	for i, r := range p {
+		if !r.safe.Load() {
+			return p[i:], nil
+		}
+		for _, remove := range r.list {
+			if err := remove(); err != nil {
+				return p[i:], err
+			}
+		}
+	}
+	return nil, nil
 }
