@@ -18,8 +18,8 @@ func adminNetworkPolicy(p *v1alpha1.AdminNetworkPolicy, f *faults) model.Policy 
 	f.checkPriority(p.Spec.Priority)
 	f.requirePodSelectors("namespaceSelector", "podSelector")
 	for i, r := range p.Spec.Ingress {
-		action := f.action(spec.Child("ingress").Index(i), string(r.Action), adminActions, "Allow", "Deny", "Pass")
-		s.ingress = append(s.ingress, f.adminRule(spec.Child("ingress").Index(i), r.Name, action, fromPeers(r.From), r.Ports))
+		at := spec.Child("ingress").Index(i)
+		s.ingress = append(s.ingress, f.adminRule(at, r.Name, f.action(at, string(r.Action), adminActions), fromPeers(r.From), r.Ports))
 	}
 	for i, r := range p.Spec.Egress {
 		var peers []tierPeer
@@ -28,8 +28,8 @@ func adminNetworkPolicy(p *v1alpha1.AdminNetworkPolicy, f *faults) model.Policy 
 			to.nodes, to.networks, to.domainNames = peer.Nodes, texts(peer.Networks), texts(peer.DomainNames)
 			peers = append(peers, to)
 		}
-		action := f.action(spec.Child("egress").Index(i), string(r.Action), adminActions, "Allow", "Deny", "Pass")
-		s.egress = append(s.egress, f.adminRule(spec.Child("egress").Index(i), r.Name, action, peers, r.Ports))
+		at := spec.Child("egress").Index(i)
+		s.egress = append(s.egress, f.adminRule(at, r.Name, f.action(at, string(r.Action), adminActions), peers, r.Ports))
 	}
 	return f.tierPolicy(s)
 }
@@ -46,8 +46,8 @@ func baselineAdminNetworkPolicy(p *v1alpha1.BaselineAdminNetworkPolicy, f *fault
 	}
 	f.requirePodSelectors("namespaceSelector", "podSelector")
 	for i, r := range p.Spec.Ingress {
-		action := f.action(spec.Child("ingress").Index(i), string(r.Action), baselineActions, "Allow", "Deny")
-		s.ingress = append(s.ingress, f.adminRule(spec.Child("ingress").Index(i), r.Name, action, fromPeers(r.From), r.Ports))
+		at := spec.Child("ingress").Index(i)
+		s.ingress = append(s.ingress, f.adminRule(at, r.Name, f.action(at, string(r.Action), baselineActions), fromPeers(r.From), r.Ports))
 	}
 	for i, r := range p.Spec.Egress {
 		var peers []tierPeer
@@ -56,8 +56,8 @@ func baselineAdminNetworkPolicy(p *v1alpha1.BaselineAdminNetworkPolicy, f *fault
 			to.nodes, to.networks = peer.Nodes, texts(peer.Networks)
 			peers = append(peers, to)
 		}
-		action := f.action(spec.Child("egress").Index(i), string(r.Action), baselineActions, "Allow", "Deny")
-		s.egress = append(s.egress, f.adminRule(spec.Child("egress").Index(i), r.Name, action, peers, r.Ports))
+		at := spec.Child("egress").Index(i)
+		s.egress = append(s.egress, f.adminRule(at, r.Name, f.action(at, string(r.Action), baselineActions), peers, r.Ports))
 	}
 	return f.tierPolicy(s)
 }

@@ -43,7 +43,7 @@ func clusterNetworkPolicy(p *v1alpha2.ClusterNetworkPolicy, f *faults) model.Pol
 var clusterActions = map[string]model.Action{"Accept": model.Accept, "Deny": model.Deny, "Pass": model.Pass}
 
 func (f *faults) clusterRule(path *field.Path, name string, action v1alpha2.ClusterNetworkPolicyRuleAction, protocols []v1alpha2.ClusterNetworkPolicyProtocol) tierRule {
-	rule := tierRule{name: name, action: f.action(path, string(action), clusterActions, "Accept", "Deny", "Pass")}
+	rule := tierRule{name: name, action: f.action(path, string(action), clusterActions)}
 	at := path.Child("protocols")
 	if protocols != nil && len(protocols) == 0 {
 		f.add(field.Required(at, "at least one, or no field"))

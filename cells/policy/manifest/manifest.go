@@ -209,11 +209,23 @@ type document struct {
 	json  []byte
 }
 
-func documents(data []byte) ([]document, error) {
-	if trimmed := bytes.TrimSpace(data); len(trimmed) > 0 && trimmed[0] == '{' {
-		return jsonDocuments(trimmed)
+func documents(data []byte) (docs []document, err error) {
+	trimmed := bytes.TrimSpace(data)
+	if len(trimmed) > 0 && trimmed[0] == '{' {
+		decoder := json.NewDecoder(bytes.NewReader(trimmed))
+		for n := 1; ; n++ {
+			var raw json.RawMessage
+			where := fmt.Sprintf("document %d", n)
+			if err := decoder.Decode(&raw); errors.Is(err, io.EOF) {
+				return docs, nil
+			} else if err != nil {
+				return nil, fmt.Errorf("%s: %w", where, err)
+			}
+			if docs, err = appendItems(docs, document{where, raw}); err != nil {
+				return nil, err
+			}
+		}
 	}
-	var docs []document
 	decoder := yamlnode.NewDecoder(bytes.NewReader(data))
 	for n := 1; ; n++ {
 		var node yamlnode.Node
@@ -259,25 +271,6 @@ func repeatedKeys(node *yamlnode.Node) []error {
 		errs = append(errs, repeatedKeys(child)...)
 	}
 	return errs
-}
-
-func jsonDocuments(data []byte) ([]document, error) {
-	var docs []document
-	decoder := json.NewDecoder(bytes.NewReader(data))
-	for n := 1; ; n++ {
-		var raw json.RawMessage
-		err := decoder.Decode(&raw)
-		if errors.Is(err, io.EOF) {
-			return docs, nil
-		}
-		where := fmt.Sprintf("document %d", n)
-		if err != nil {
-			return nil, fmt.Errorf("%s: %w", where, err)
-		}
-		if docs, err = appendItems(docs, document{where, raw}); err != nil {
-			return nil, err
-		}
-	}
 }
 
 // appendItems appends the document, or the items of a List.

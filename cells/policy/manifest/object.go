@@ -39,8 +39,6 @@ type selectors struct {
 	NodeSelector     json.RawMessage `json:"nodeSelector"`
 }
 
-func (s selectors) ofNodes() bool { return present(s.NodeSelector) && !present(s.EndpointSelector) }
-
 // narrowParts narrows each of an object's policies by the faults in its specification, and elsewhere. A specification
 // for nodes concerns no pod: nothing is in force of it.
 func narrowParts(policy model.Policy, data []byte, faults []error) model.Policy {
@@ -49,28 +47,22 @@ func narrowParts(policy model.Policy, data []byte, faults []error) model.Policy 
 		Specs []selectors `json:"specs"`
 	}
 	_ = strictjson.UnmarshalCaseSensitivePreserveInts(data, &object) // read has reported it
-	more := policy.More
-	policy.More = nil
-	first, at := object.Spec, "spec."
-	if len(object.Specs) > 0 {
-		first, at = object.Specs[0], "specs[0]."
-	}
-	policy = narrowPart(policy, first, data, at, faults)
-	for i, part := range more {
-		var of selectors
-		if i+1 < len(object.Specs) {
-			of = object.Specs[i+1]
+	parts := policy.Parts()
+	for i := range parts {
+		of, at := object.Spec, "spec."
+		if i > 0 || len(object.Specs) > 0 {
+			of, at = selectors{}, fmt.Sprintf("specs[%d].", i)
+			if i < len(object.Specs) {
+				of = object.Specs[i]
+			}
 		}
-		policy.More = append(policy.More, narrowPart(part, of, data, fmt.Sprintf("specs[%d].", i+1), faults))
+		parts[i] = narrow(parts[i], data, at, faults)
+		if present(of.NodeSelector) && !present(of.EndpointSelector) {
+			parts[i].Egress, parts[i].Ingress = nil, nil
+		}
 	}
-	return policy
-}
-
-func narrowPart(policy model.Policy, of selectors, data []byte, at string, faults []error) model.Policy {
-	policy = narrow(policy, data, at, faults)
-	if of.ofNodes() {
-		policy.Egress, policy.Ingress = nil, nil
-	}
+	policy = parts[0]
+	policy.More = append(policy.More, parts[1:]...)
 	return policy
 }
 
@@ -98,9 +90,25 @@ func narrow(policy model.Policy, data []byte, at string, faults []error) model.P
 		return denyAll(policy, data, subject)
 	}
 	for _, d := range []model.Direction{model.Egress, model.Ingress} {
-		if part := policy.Part(d); part != nil {
-			*part = narrowRules(policy.ID.Kind, at, d, *part, broken)
+		part := policy.Part(d)
+		if part == nil {
+			continue
 		}
+		kept := model.Rules{} // without broken rules that accept; others deny everything
+		for i, r := range *part {
+			origin := fmt.Sprintf("%s[%d]", d, i)
+			if policy.ID.Kind == model.KindCiliumNetworkPolicy || policy.ID.Kind == model.KindCiliumClusterwideNetworkPolicy {
+				origin = strings.TrimPrefix(r.Name, at) // it says of which of several lists the rule is
+				origin = origin[:strings.IndexByte(origin, ']')+1]
+			}
+			switch mayDeny, isBroken := broken[origin]; {
+			case !isBroken:
+				kept = append(kept, r)
+			case mayDeny || r.Action != model.Accept:
+				kept = append(kept, denyEverything(r.Name))
+			}
+		}
+		*part = kept
 	}
 	return policy
 }
@@ -113,25 +121,6 @@ func pathOf(fault error) string {
 	_, rest, _ := strings.Cut(fault.Error(), `field "`) // of strict decoding
 	path, _, _ := strings.Cut(rest, `"`)
 	return path
-}
-
-// narrowRules leaves broken rules out that accept, and has others deny everything.
-func narrowRules(kind, at string, d model.Direction, rules model.Rules, broken map[string]bool) model.Rules {
-	kept := model.Rules{}
-	for i, r := range rules {
-		origin := fmt.Sprintf("%s[%d]", d, i)
-		if kind == model.KindCiliumNetworkPolicy || kind == model.KindCiliumClusterwideNetworkPolicy { // its rules have several lists, and the names say which
-			origin = strings.TrimPrefix(r.Name, at)
-			origin = origin[:strings.IndexByte(origin, ']')+1]
-		}
-		switch mayDeny, isBroken := broken[origin]; {
-		case !isBroken:
-			kept = append(kept, r)
-		case mayDeny || r.Action != model.Accept:
-			kept = append(kept, denyEverything(r.Name))
-		}
-	}
-	return kept
 }
 
 func denyEverything(name string) model.Rule {

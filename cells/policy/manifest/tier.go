@@ -1,7 +1,9 @@
 package manifest
 
 import (
+	"maps"
 	"regexp"
+	"slices"
 	"strings"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -181,10 +183,10 @@ func (f *faults) requireIn(path *field.Path, value any, names []string) {
 	}
 }
 
-func (f *faults) action(path *field.Path, text string, allowed map[string]model.Action, names ...string) model.Action {
+func (f *faults) action(path *field.Path, text string, allowed map[string]model.Action) model.Action {
 	action, ok := allowed[text]
 	if !ok {
-		f.add(field.NotSupported(path.Child("action"), text, names))
+		f.add(field.NotSupported(path.Child("action"), text, slices.Sorted(maps.Keys(allowed))))
 	}
 	return action
 }
