@@ -3,6 +3,9 @@ package policy
 import (
 	"context"
 	"log/slog"
+	"maps"
+	"net/netip"
+	"slices"
 
 	"go.uber.org/fx"
 
@@ -10,6 +13,7 @@ import (
 	"porin.dev/porin/cells/endpointmanager"
 	"porin.dev/porin/cells/metrics"
 	"porin.dev/porin/cells/policy/engine"
+	"porin.dev/porin/cells/policy/model"
 	"porin.dev/porin/cells/server"
 	"porin.dev/porin/cells/supervisor"
 	"porin.dev/porin/internal/cell"
@@ -63,14 +67,27 @@ type namesParams struct {
 
 func newNames(p namesParams) *Names { return NewNames(p.Config, p.Connections, p.Log) }
 
-// follower is the one of this cell.
+// hostKey is the engine's endpoint that has the node's own addresses. An attachment has another form.
+const hostKey = "host"
+
+// follower has the queue know the addresses of the node.
 type follower struct{ *nodeaddr.Follower }
+
+// newFollower leaves out loopback addresses, which never reach a pod.
+func newFollower(source nodeaddr.Source, q *Queue, log *slog.Logger) *follower {
+	relevant := func(addr netip.Addr) bool { return !addr.IsLoopback() }
+	return &follower{nodeaddr.NewFollower("policy-follow-node-addresses", source, relevant, func(all map[netip.Addr]string) {
+		addresses := slices.SortedFunc(maps.Keys(all), netip.Addr.Compare)
+		addresses = slices.DeleteFunc(addresses, netip.Addr.IsLoopback)
+		q.collect(setEndpoint(desiredEndpoint{Endpoint: model.Endpoint{Key: hostKey, Kind: model.Host, Addresses: addresses}}))
+	}, log)}
+}
 
 // build appends hooks that make policies and node addresses known before the manager restores endpoints.
 func build(p params) (*Queue, *View, *Policies, *follower) {
 	q := NewQueue(engine.Config{HostPolicy: !p.Config.AllowHost, Audit: p.Config.Audit, AllowUnmanaged: p.Config.AllowUnmanaged}, p.Enforcer, p.Proxy, p.Names, p.Log)
 	policies := New(p.Config, q, p.Log)
-	f := &follower{newFollower(p.Addresses, q, p.Log)}
+	f := newFollower(p.Addresses, q, p.Log)
 	p.Lifecycle.Append(fx.StartStopHook(policies.Start, policies.Stop))
 	p.Lifecycle.Append(fx.StartStopHook(f.Start, f.Stop))
 	p.Lifecycle.Append(fx.StartStopHook(func(context.Context) error { q.Start(p.Remote); return nil }, q.Stop))

@@ -50,7 +50,8 @@ func (p *Policies) Explain(ctx context.Context, endpoints endpointmanager.Lookup
 	defer p.view.unlock()
 	x.FromEndpoint, x.ToEndpoint = fromEndpoint, toEndpoint
 	x.Verdict = p.view.Evaluate(source, destination, protocol, port)
-	x.FromNames, x.ToNames = p.namesAt(source), p.namesAt(destination)
+	e, names := p.view.engine, p.queue.names
+	x.FromNames, x.ToNames = names.namesOf(source, e.DomainsAt(source)), names.namesOf(destination, e.DomainsAt(destination))
 	x.Datapath = p.view.askKernelLocked(x.Verdict, protocol, port)
 	p.view.explainHeldLocked(&x, protocol, port)
 	if x.Egress.Layer7 != nil || x.Ingress.Layer7 != nil {
@@ -62,37 +63,29 @@ func (p *Policies) Explain(ctx context.Context, endpoints endpointmanager.Lookup
 // explainHeldLocked decides about endpoints that the engine does not know, as their labels are not known, by the
 // kernel's entries of them alone.
 func (v *View) explainHeldLocked(x *Explanation, protocol model.Protocol, port uint16) {
+	decide := func(ep endpoint.Endpoint, question Question) (decision engine.Decision, kernel *uint32) {
+		question.Local, question.Protocol, question.Port = Local{ID: ep.ID, Link: ep.Host.Index}, protocol, port
+		decision.Reason = engine.ReasonUnknownLabels
+		value, err := v.enforcer.Verdict(question)
+		if x.Datapath.NotAsked = err; err != nil {
+			return decision, nil
+		}
+		decision.Allowed = value != engine.ValueDeny
+		return decision, &value
+	}
 	x.FromUnknown, x.ToUnknown = isUnknown(x.FromEndpoint, x.From), isUnknown(x.ToEndpoint, x.To)
 	if x.FromUnknown {
-		x.Egress, x.Datapath.Egress = v.decideHeld(x, Question{Local: localOf(x.FromEndpoint), Direction: model.Egress, Peer: x.To.Address, Protocol: protocol, Port: port})
+		x.Egress, x.Datapath.Egress = decide(x.FromEndpoint, Question{Direction: model.Egress, Peer: x.To.Address})
 	}
 	if x.ToUnknown {
-		x.Ingress, x.Datapath.Ingress = v.decideHeld(x, Question{
-			Local: localOf(x.ToEndpoint), Direction: model.Ingress, Peer: x.From.Address, FromNode: x.From.Kind == model.Host, Protocol: protocol, Port: port,
-		})
+		fromNode := x.From.Kind == model.Host
+		x.Ingress, x.Datapath.Ingress = decide(x.ToEndpoint, Question{Direction: model.Ingress, Peer: x.From.Address, FromNode: fromNode})
 	}
 	x.Allowed = x.Egress.Allowed && x.Ingress.Allowed
 }
 
 func isUnknown(ep endpoint.Endpoint, end engine.End) bool {
 	return ep.State == endpoint.Held && end.Endpoint == ""
-}
-
-func (v *View) decideHeld(x *Explanation, question Question) (decision engine.Decision, kernel *uint32) {
-	decision.Reason = engine.ReasonUnknownLabels
-	value, err := v.enforcer.Verdict(question)
-	if err != nil {
-		x.Datapath.NotAsked = err
-		return decision, nil
-	}
-	x.Datapath.NotAsked = nil
-	decision.Allowed = value != engine.ValueDeny
-	return decision, &value
-}
-
-// namesAt returns the names that policies select an address by. The caller holds the view's lock.
-func (p *Policies) namesAt(addr netip.Addr) []string {
-	return p.queue.names.namesOf(addr, p.view.engine.DomainsAt(addr))
 }
 
 // resolve returns the addresses that a text stands for, IPv4 first, and their endpoint of this node. An address need

@@ -33,7 +33,7 @@ func (d *desired) told(id model.PolicyID) (model.Policy, bool) {
 func (d *desired) shrink() {
 	for range maxGivenUp {
 		d.renew() // the engine may have kept unused rows, such as rows for deleted pods
-		if !d.engine.Exceeded() || !d.giveUp(errTooLarge) && !d.giveUpLargest(errTooLarge) {
+		if !d.engine.Exceeded() || !d.giveUp(errTooLarge, false) && !d.giveUp(errTooLarge, true) {
 			return
 		}
 	}
@@ -58,22 +58,15 @@ func (d *desired) substitute(id model.PolicyID, why error) {
 	}
 }
 
-// giveUp chooses a substitute for the largest of the policies that were set since the last write, and reports whether
-// there is one. The engine is to be told.
-func (d *desired) giveUp(why error) bool {
-	return d.giveUpOne(why, func(id model.PolicyID) bool { _, set := d.unwritten[id]; return set })
-}
-
-func (d *desired) giveUpLargest(why error) bool {
-	return d.giveUpOne(why, func(model.PolicyID) bool { return true })
-}
-
-func (d *desired) giveUpOne(why error, may func(model.PolicyID) bool) bool {
+// giveUp chooses a substitute for the largest of the policies that were set since the last write, or of all, and
+// reports whether there is one. The engine is to be told.
+func (d *desired) giveUp(why error, ofAll bool) bool {
 	var largest model.PolicyID
 	size := 0
 	for id := range d.policies {
 		p, _ := d.told(id)
-		if n := weight(p); n > size && may(id) && !d.givenUp[id].denies {
+		_, isNew := d.unwritten[id]
+		if n := weight(p); n > size && (ofAll || isNew) && !d.givenUp[id].denies {
 			largest, size = id, n
 		}
 	}

@@ -25,20 +25,14 @@ import (
 
 // routes are the calls on /v1/policy.
 type routes struct {
-	policies  *Policies
-	endpoints endpointmanager.Lookup
-	flows     Flows // nil for none
-}
-
-type routeParams struct {
 	fx.In
 
 	Policies  *Policies
 	Endpoints endpointmanager.Lookup
-	Flows     Flows
+	Flows     Flows // nil for none
 }
 
-func newRoutes(p routeParams) routes { return routes{p.Policies, p.Endpoints, p.Flows} }
+func newRoutes(r routes) routes { return r }
 
 // Mount implements server.Routes.
 func (s routes) Mount(r chi.Router) {
@@ -53,9 +47,9 @@ func (s routes) Mount(r chi.Router) {
 }
 
 func (s routes) list(w http.ResponseWriter, _ *http.Request) error {
-	reports := s.policies.Reports()
+	reports := s.Policies.Reports()
 	list := []v1.Policy{} // an empty list is [] and not null
-	for _, m := range s.policies.List() {
+	for _, m := range s.Policies.List() {
 		one := s.toV1(m, reports)
 		one.Manifest = nil
 		list = append(list, one)
@@ -68,11 +62,11 @@ func (s routes) get(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	m, ok := s.policies.Get(id)
+	m, ok := s.Policies.Get(id)
 	if !ok {
 		return fmt.Errorf("%s: %w", id, ErrNotFound)
 	}
-	return httpx.JSON(w, http.StatusOK, s.toV1(m, s.policies.Reports()))
+	return httpx.JSON(w, http.StatusOK, s.toV1(m, s.Policies.Reports()))
 }
 
 func (s routes) put(w http.ResponseWriter, r *http.Request) error {
@@ -80,12 +74,12 @@ func (s routes) put(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	put := s.policies.Put
+	put := s.Policies.Put
 	dryRun := r.URL.Query().Get("dryRun")
 	switch dryRun {
 	case "", "false":
 	case "true":
-		put = s.policies.Check
+		put = s.Policies.Check
 	default:
 		return fault.New(fault.Invalid, fmt.Sprintf("dryRun=%q: want true or false", dryRun))
 	}
@@ -93,7 +87,7 @@ func (s routes) put(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	reports := s.policies.Reports()
+	reports := s.Policies.Reports()
 	list := []v1.Policy{}
 	for i, m := range given {
 		one := policyToV1(m, nil)
@@ -101,7 +95,7 @@ func (s routes) put(w http.ResponseWriter, r *http.Request) error {
 		if dryRun != "true" {
 			one = s.toV1(m, reports)
 			selects := false
-			if s.policies.view.read(func(e *engine.Engine) {
+			if s.Policies.view.read(func(e *engine.Engine) {
 				selects = slices.ContainsFunc(m.Policy.Parts(), func(p model.Policy) bool { return e.Selects(p.ID) })
 			}); !selects {
 				one.Reports = append(one.Reports, "selects no pod of this node")
@@ -147,7 +141,7 @@ func (s routes) diff(w http.ResponseWriter, r *http.Request) error {
 		}
 		remove = append(remove, id)
 	}
-	d, err := s.policies.Diff(r.Context(), s.endpoints, s.flows, data, remove)
+	d, err := s.Policies.Diff(r.Context(), s.Endpoints, s.Flows, data, remove)
 	if err != nil {
 		return err
 	}
@@ -170,7 +164,7 @@ func (s routes) delete(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	if err := s.policies.Delete(r.Context(), id); err != nil {
+	if err := s.Policies.Delete(r.Context(), id); err != nil {
 		return err
 	}
 	w.WriteHeader(http.StatusNoContent)
@@ -214,7 +208,7 @@ func (s routes) explain(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	x, err := s.policies.Explain(r.Context(), s.endpoints, query.Get("from"), query.Get("to"), protocol, port)
+	x, err := s.Policies.Explain(r.Context(), s.Endpoints, query.Get("from"), query.Get("to"), protocol, port)
 	if err != nil {
 		return err
 	}
@@ -235,7 +229,7 @@ func (s routes) explain(w http.ResponseWriter, r *http.Request) error {
 	if x.AuditIngress != nil {
 		answer.AuditIngress = new(DecisionToV1(*x.AuditIngress))
 	}
-	if applied := s.policies.view.Applied(); applied.Err != nil {
+	if applied := s.Policies.view.Applied(); applied.Err != nil {
 		answer.Error = applied.Err.Error()
 	} else if applied.Withheld != nil {
 		answer.Error = withheldText(applied.Withheld)
@@ -270,16 +264,16 @@ func portIn(protocolText, portText string) (protocol model.Protocol, port uint16
 // toV1 is the policy as the API shows it.
 func (s routes) toV1(m manifest.Manifest, reports []engine.Report) v1.Policy {
 	one := policyToV1(m, reports)
-	_, byHand := s.policies.file(m.Policy.ID)
+	_, byHand := s.Policies.file(m.Policy.ID)
 	one.Source = SourceFile
-	if o, ok := s.policies.object(m.Policy.ID); ok {
+	if o, ok := s.Policies.object(m.Policy.ID); ok {
 		if !byHand {
 			one.Source = SourceKubernetes
 		}
 		one.Reports = append(one.Reports, o.texts(byHand)...)
 	}
-	one.Reports = append(one.Reports, s.policies.references.problems(m.Policy)...)
-	one.Reports = append(one.Reports, s.policies.gaveUpTexts(m.Policy)...)
+	one.Reports = append(one.Reports, s.Policies.references.problems(m.Policy)...)
+	one.Reports = append(one.Reports, s.Policies.gaveUpTexts(m.Policy)...)
 	return one
 }
 

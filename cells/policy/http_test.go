@@ -24,7 +24,7 @@ func call(n *node, live ...endpoint.Endpoint) func(method, path, body string) (i
 		table.Put(ep)
 	}
 	router := chi.NewRouter()
-	routes{n.policies, table, n.flows}.Mount(router)
+	routes{Policies: n.policies, Endpoints: table, Flows: n.flows}.Mount(router)
 	return func(method, path, body string) (int, string) {
 		recorder := httptest.NewRecorder()
 		router.ServeHTTP(recorder, httptest.NewRequest(method, path, strings.NewReader(body)))

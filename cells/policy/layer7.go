@@ -126,19 +126,6 @@ func sayWhy(cause, err error) error {
 	return fmt.Errorf("%w: %w", cause, err)
 }
 
-// releasable returns the rules that the kernel does not have, as not prepared.
-func (x *layer7) releasable(unused []*engine.Layer7, inKernel map[uint32]bool) (free []*engine.Layer7) {
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	for _, l := range unused {
-		if !inKernel[l.Number] {
-			delete(x.prepared, l)
-			free = append(free, l)
-		}
-	}
-	return free
-}
-
 // prepareAtOnceLocked has the proxy get rules that rows name for the first time, if it answers soon.
 func (q *Queue) prepareAtOnceLocked() {
 	missing := q.layer7.missing(q.view.engine.Layer7())
@@ -247,24 +234,20 @@ func (q *Queue) releaseLocked() error {
 	if err != nil {
 		return err
 	}
-	free := q.layer7.releasable(unused, inKernel)
+	free := slices.DeleteFunc(unused, func(l *engine.Layer7) bool { return inKernel[l.Number] })
 	if len(free) == 0 {
 		return nil
 	}
+	var numbers []uint32
+	q.layer7.mu.Lock()
+	for _, l := range free {
+		delete(q.layer7.prepared, l)
+		numbers = append(numbers, l.Number)
+	}
+	q.layer7.mu.Unlock()
 	q.view.mu.Lock()
 	q.view.engine.ReleaseLayer7(free)
 	q.view.mu.Unlock()
-	var numbers []uint32
-	for _, l := range free {
-		numbers = append(numbers, l.Number)
-	}
 	q.layer7.proxy.Release(numbers)
 	return nil
-}
-
-// setLayer7Key is called before the first policy is known.
-func (q *Queue) setLayer7Key(key []byte) {
-	q.view.mu.Lock()
-	defer q.view.mu.Unlock()
-	q.view.engine.SetLayer7Key(key)
 }

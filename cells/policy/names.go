@@ -125,11 +125,7 @@ func NewNames(cfg Config, connections Connections, log *slog.Logger) *Names {
 			}
 		}
 	}
-	known, err := names.New(c)
-	if err != nil {
-		panic(err) // the limits are constants
-	}
-	n.known = known
+	n.known = names.New(c)
 	n.hasRoom.Store(true)
 	n.task = task.Every(log, task.Round{Name: "policy-names", Run: n.round, Interval: expireInterval, Later: true})
 	return n
@@ -178,16 +174,8 @@ func (n *Names) learn(ctx context.Context, endpoint uint16, name string, address
 			return fmt.Errorf("wait until the addresses of %s are in the datapath: %w", name, err)
 		}
 	}
-	return n.checkRoom(name, addresses)
-}
-
-// checkRoom returns an error for addresses that the datapath has no room for.
-func (n *Names) checkRoom(name string, addresses []dnsname.Address) error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	if len(n.leftOut) == 0 {
-		return nil
-	}
 	for _, a := range addresses {
 		if len(n.leftOut[names.Normalize(a.Addr)]) > 0 {
 			return fmt.Errorf("learn %s: %w", name, errNamesFull)
@@ -195,9 +183,6 @@ func (n *Names) checkRoom(name string, addresses []dnsname.Address) error {
 	}
 	return nil
 }
-
-// admit has names be learned for an endpoint.
-func (n *Names) admit(endpoint uint16) { n.known.Admit(endpoint) }
 
 // forget removes the names that a deleted endpoint has asked for. Nothing is learned for its ID until another endpoint
 // has it.
@@ -302,8 +287,11 @@ func (n *Names) followLocked(rules []model.DNSRule) []engine.DomainChange {
 						of(rule).Remove = append(of(rule).Remove, addr)
 					}
 				}
-				for _, addr := range c.Added {
-					n.leaveOutLocked(rule, addr)
+				for _, addr := range c.Added { // at first the engine does not have it
+					if n.leftOut[addr] == nil {
+						n.leftOut[addr] = map[model.DNSRule]struct{}{}
+					}
+					n.leftOut[addr][rule] = struct{}{}
 				}
 			}
 		}
@@ -330,14 +318,6 @@ func (n *Names) followLocked(rules []model.DNSRule) []engine.DomainChange {
 		list = append(list, *c)
 	}
 	return list
-}
-
-// leaveOutLocked notes an address that the engine does not have.
-func (n *Names) leaveOutLocked(rule model.DNSRule, addr netip.Addr) {
-	if n.leftOut[addr] == nil {
-		n.leftOut[addr] = map[model.DNSRule]struct{}{}
-	}
-	n.leftOut[addr][rule] = struct{}{}
 }
 
 // drop forgets an address of a rule, and reports whether the engine has it.

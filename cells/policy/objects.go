@@ -173,11 +173,11 @@ func (p *Policies) collectLocked(ctx context.Context, all update) *request {
 			p.collected += weight(*policy)
 		}
 		if p.collected >= batchWeight && p.queue.isOpen() {
-			_ = p.queue.wait(ctx, p.queue.collectPolicies(batch)) // the queue repeats and reports a write that fails
+			_ = p.queue.wait(ctx, p.queue.collect(batch)) // the queue repeats and reports a write that fails
 			batch, p.collected = update{}, 0
 		}
 	}
-	return p.queue.collectPolicies(batch)
+	return p.queue.collect(batch)
 }
 
 // Fault is a policy of the Kubernetes API that is not in force as it is written.

@@ -74,8 +74,12 @@ func (p *Policies) Start() error {
 	if err != nil {
 		return err
 	}
-	p.references.load(resolved)
-	p.queue.setLayer7Key(p.store.key)
+	p.references.mu.Lock()
+	maps.Copy(p.references.resolved, resolved)
+	p.references.mu.Unlock()
+	p.view.mu.Lock()
+	p.view.engine.SetLayer7Key(p.store.key)
+	p.view.mu.Unlock()
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	var u update
@@ -124,7 +128,12 @@ func (p *Policies) Put(ctx context.Context, data []byte) ([]manifest.Manifest, [
 	if err != nil {
 		return nil, nil, err
 	}
-	outcomes, err := p.put(ctx, given)
+	if err := p.lock(ctx); err != nil {
+		return nil, nil, err
+	}
+	set, outcomes := p.changed(given)
+	err = p.changeLocked(ctx, set, nil)
+	p.unlock()
 	if err == nil && asksProxy {
 		if err = p.queue.awaitProxy(ctx); err != nil {
 			err = fault.Wrap(kindOf(err), fmt.Errorf("the policies are set, and what needs their layer 7 rules is denied until the proxy has them: %w", err))
@@ -191,18 +200,6 @@ func (p *Policies) supported(policy model.Policy) (some bool, err error) {
 		}
 	}
 	return some, nil
-}
-
-func (p *Policies) put(ctx context.Context, given []manifest.Manifest) ([]Outcome, error) {
-	if err := p.lock(ctx); err != nil {
-		return nil, err
-	}
-	defer p.unlock()
-	set, outcomes := p.changed(given)
-	if err := p.changeLocked(ctx, set, nil); err != nil {
-		return nil, err
-	}
-	return outcomes, nil
 }
 
 // changed returns the policies that are new or other than before, and the outcomes of all.

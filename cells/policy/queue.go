@@ -120,18 +120,12 @@ func (q *Queue) Open(ctx context.Context) error {
 	return q.set(ctx, update{})
 }
 
-func (q *Queue) isOpen() bool {
-	select {
-	case <-q.opened:
-		return true
-	default:
-		return false
-	}
-}
+func (q *Queue) isOpen() bool     { return isClosed(q.opened) }
+func (q *Queue) hasStopped() bool { return isClosed(q.task.Ended()) }
 
-func (q *Queue) hasStopped() bool {
+func isClosed(c <-chan struct{}) bool {
 	select {
-	case <-q.task.Ended():
+	case <-c:
 		return true
 	default:
 		return false
@@ -211,16 +205,10 @@ func (q *Queue) wait(ctx context.Context, r *request) error {
 	}
 }
 
-// collect queues the update without waiting for it: it is written when the queue opens, or soon.
-func (q *Queue) collect(u update) {
-	q.push(&request{update: u, collected: true})
-	q.task.Trigger()
-}
-
-// collectPolicies is collect for a batch of policies of the API, which takes a while to compile: an ADD that waits goes
-// first.
-func (q *Queue) collectPolicies(u update) *request {
-	r := q.push(&request{update: u, collected: true, yields: true})
+// collect queues the update without waiting for it: it is written when the queue opens, or soon. An ADD that waits goes
+// before policies, as they take a while to compile.
+func (q *Queue) collect(u update) *request {
+	r := q.push(&request{update: u, collected: true, yields: len(u.policies.keys) > 0})
 	q.task.Trigger()
 	return r
 }
@@ -346,7 +334,7 @@ func (q *Queue) commit(requests ...*request) {
 func (q *Queue) giveUp(err error) bool {
 	q.view.mu.Lock()
 	defer q.view.mu.Unlock()
-	if !q.view.giveUp(err) {
+	if !q.view.giveUp(err, false) {
 		return false
 	}
 	q.view.renew()

@@ -298,7 +298,9 @@ func TestTakeCollected(t *testing.T) {
 // TestTakeYields: a batch of policies lets an ADD go first that waits beside it, but only once.
 func TestTakeYields(t *testing.T) {
 	q := NewQueue(engine.Config{}, newFakeKernel(), nil, nil, quiet)
-	batch := q.collectPolicies(update{})
+	var policies update
+	policies.policies.set(model.PolicyID{Name: "a"}, nil)
+	batch := q.collect(policies)
 	add := q.push(&request{update: setEndpoint(desiredEndpoint{})})
 	if taken := q.take(); !slices.Equal(taken, []*request{add}) {
 		t.Errorf("%d requests taken, want the other one alone", len(taken))
@@ -307,7 +309,7 @@ func TestTakeYields(t *testing.T) {
 	if taken := q.take(); !slices.Equal(taken, []*request{batch, another}) {
 		t.Errorf("%d requests taken, want the batch and the other one", len(taken))
 	}
-	alone := q.collectPolicies(update{})
+	alone := q.collect(policies)
 	flush := q.push(&request{})
 	if taken := q.take(); !slices.Equal(taken, []*request{alone, flush}) || len(q.take()) > 0 {
 		t.Errorf("%d requests taken, want the batch and the flush", len(taken))

@@ -2,7 +2,6 @@ package policy
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"maps"
 	"reflect"
@@ -27,12 +26,6 @@ func newReferences() *References {
 	return &References{users: map[model.Reference]map[model.PolicyID]struct{}{}, resolved: map[model.Reference]model.Resolution{}, changed: make(chan struct{})}
 }
 
-func (r *References) load(resolved map[model.Reference]model.Resolution) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	maps.Copy(r.resolved, resolved)
-}
-
 // FollowReferences says that the caller is going to resolve references, with [Policies.Resolve]. Policies of files may
 // have some from then on.
 func (p *Policies) FollowReferences() {
@@ -54,7 +47,16 @@ func (p *Policies) Resolve(ctx context.Context, reference model.Reference, to mo
 		return err
 	}
 	defer p.unlock()
-	users, changed := p.references.set(reference, to)
+	r := p.references
+	r.mu.Lock()
+	was, known := r.resolved[reference]
+	users := slices.Collect(maps.Keys(r.users[reference]))
+	// A known one changes also while no policy has the reference: the next one may take it over.
+	changed := known && !reflect.DeepEqual(was, to) || !known && users != nil
+	if changed {
+		r.resolved[reference] = to
+	}
+	r.mu.Unlock()
 	if !changed {
 		return nil
 	}
@@ -77,19 +79,6 @@ func (p *Policies) Resolve(ctx context.Context, reference model.Reference, to mo
 	return nil
 }
 
-// set reports whether the resolution is another one. A known one changes also while no policy has the reference: the
-// next one may take it over.
-func (r *References) set(reference model.Reference, to model.Resolution) (users []model.PolicyID, changed bool) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	was, known := r.resolved[reference]
-	if known && reflect.DeepEqual(was, to) || !known && r.users[reference] == nil {
-		return nil, false
-	}
-	r.resolved[reference] = to
-	return slices.Collect(maps.Keys(r.users[reference])), true
-}
-
 // PruneReferences deletes the resolutions that no policy uses, unless the caller follows their references: it would not
 // resolve them again for a policy that takes over a reference.
 func (p *Policies) PruneReferences(ctx context.Context, followed []model.Reference) error {
@@ -97,24 +86,22 @@ func (p *Policies) PruneReferences(ctx context.Context, followed []model.Referen
 		return err
 	}
 	defer p.unlock()
-	for _, unused := range p.references.prune(followed) {
-		if err := p.store.resolve(unused, nil); err != nil {
-			p.log.Warn("what a policy has named stays on the disk", "reference", unused.String(), "error", err)
-		}
-	}
-	return nil
-}
-
-func (r *References) prune(followed []model.Reference) (unused []model.Reference) {
+	r := p.references
 	r.mu.Lock()
-	defer r.mu.Unlock()
+	var unused []model.Reference
 	for reference := range r.resolved {
 		if r.users[reference] == nil && !slices.Contains(followed, reference) {
 			delete(r.resolved, reference)
 			unused = append(unused, reference)
 		}
 	}
-	return unused
+	r.mu.Unlock()
+	for _, reference := range unused {
+		if err := p.store.resolve(reference, nil); err != nil {
+			p.log.Warn("what a policy has named stays on the disk", "reference", reference.String(), "error", err)
+		}
+	}
+	return nil
 }
 
 // use records the references of a policy in force, or with nil that it is not any more.
@@ -156,38 +143,30 @@ func (r *References) resolve(policy model.Policy) []model.Policy {
 	defer r.mu.Unlock()
 	parts := policy.Parts()
 	for i := range parts {
-		parts[i] = r.resolvePartLocked(parts[i])
+		for _, part := range []**model.Rules{&parts[i].Egress, &parts[i].Ingress} {
+			if *part == nil || !slices.ContainsFunc(**part, hasNamed) {
+				continue
+			}
+			rules := slices.Clone(**part)
+			for j, rule := range rules {
+				if !hasNamed(rule) {
+					continue
+				}
+				rules[j].Peers = nil
+				for _, peer := range rule.Peers {
+					if peer.Named == nil {
+						rules[j].Peers = append(rules[j].Peers, peer)
+						continue
+					}
+					to, known := r.resolved[peer.Named.Reference]
+					to.Unknown = to.Unknown || !known
+					rules[j].Peers = append(rules[j].Peers, peer.Named.Peers(to, rule.Action)...)
+				}
+			}
+			*part = &rules
+		}
 	}
 	return parts
-}
-
-func (r *References) resolvePartLocked(policy model.Policy) model.Policy {
-	for _, part := range []**model.Rules{&policy.Egress, &policy.Ingress} {
-		if *part == nil || !slices.ContainsFunc(**part, hasNamed) {
-			continue
-		}
-		rules := slices.Clone(**part)
-		for i := range rules {
-			if hasNamed(rules[i]) {
-				rules[i].Peers = r.peers(rules[i])
-			}
-		}
-		*part = &rules
-	}
-	return policy
-}
-
-func (r *References) peers(rule model.Rule) (peers []model.Peer) {
-	for _, peer := range rule.Peers {
-		if peer.Named == nil {
-			peers = append(peers, peer)
-			continue
-		}
-		to, known := r.resolved[peer.Named.Reference]
-		to.Unknown = to.Unknown || !known
-		peers = append(peers, peer.Named.Peers(to, rule.Action)...)
-	}
-	return peers
 }
 
 // problems says which references of a policy select less than their authors may expect.
@@ -317,13 +296,4 @@ func (p *Policies) checkLargeLocked(u *update, set []manifest.Manifest) {
 			}
 		}
 	}
-}
-
-// referenceKey is a key in the store.
-func referenceKey(r model.Reference) []byte {
-	key, err := json.Marshal(r)
-	if err != nil {
-		panic(err) // of texts
-	}
-	return key
 }

@@ -48,7 +48,7 @@ func (s *Step) set(ctx context.Context, ep endpoint.Endpoint) error {
 	if err != nil {
 		return err
 	}
-	s.queue.names.admit(ep.ID)
+	s.queue.names.known.Admit(ep.ID)
 	return s.queue.set(ctx, setEndpoint(desired))
 }
 
@@ -126,7 +126,7 @@ func desiredOf(ep endpoint.Endpoint) (desiredEndpoint, error) {
 		return desiredEndpoint{}, fmt.Errorf("endpoint %s: %w", ep.Spec.Attachment, err)
 	}
 	metadata = metadata.ForNamespace(ep.Spec.Pod.Namespace)
-	s := desiredEndpoint{local: localOf(ep), Endpoint: model.Endpoint{
+	s := desiredEndpoint{local: Local{ID: ep.ID, Link: ep.Host.Index}, Endpoint: model.Endpoint{
 		Key: keyOf(ep.Spec.Attachment), Kind: kindOfEndpoint(ep.Spec.Kind), Local: ep.Spec.Kind == endpoint.KindPod, Namespace: ep.Spec.Pod.Namespace, Name: ep.Spec.Pod.Name,
 		NamespaceLabels: metadata.NamespaceLabels, Labels: metadata.Labels, Addresses: ep.Addresses.List(),
 		Audit: metadata.Audit != nil && *metadata.Audit,
@@ -142,10 +142,6 @@ func desiredOf(ep endpoint.Endpoint) (desiredEndpoint, error) {
 		s.NamedPorts = append(s.NamedPorts, model.NamedPort{Name: p.Name, Protocol: protocol, Number: p.Port})
 	}
 	return s, nil
-}
-
-func localOf(ep endpoint.Endpoint) Local {
-	return Local{ID: ep.ID, Link: ep.Host.Index}
 }
 
 func kindOfEndpoint(kind endpoint.Kind) model.EndpointKind {

@@ -141,8 +141,9 @@ func (s *store) resolve(reference model.Reference, to *model.Resolution) error {
 	if s.db == nil {
 		return nil // there is no policy
 	}
+	key, keyErr := json.Marshal(reference)
 	value, err := json.Marshal(to)
-	if err != nil {
+	if err := errors.Join(keyErr, err); err != nil {
 		return err
 	}
 	return s.db.Update(func(tx *bbolt.Tx) error {
@@ -151,9 +152,9 @@ func (s *store) resolve(reference model.Reference, to *model.Resolution) error {
 			return err
 		}
 		if to == nil {
-			return bucket.Delete(referenceKey(reference))
+			return bucket.Delete(key)
 		}
-		return bucket.Put(referenceKey(reference), value)
+		return bucket.Put(key, value)
 	})
 }
 

@@ -3,7 +3,15 @@ package dnsname
 import (
 	"encoding/binary"
 	"errors"
+	"net/netip"
+	"time"
 )
+
+// Address is one address of a name, and for how long the answer that has it is valid.
+type Address struct {
+	Addr netip.Addr
+	TTL  time.Duration
+}
 
 const (
 	maxWire    = 255 // bytes of a name in a message, with all lengths

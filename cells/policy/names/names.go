@@ -2,7 +2,6 @@ package names
 
 import (
 	"container/list"
-	"errors"
 	"net/netip"
 	"sync"
 	"time"
@@ -34,13 +33,6 @@ type Use struct {
 // too short. Resolvers keep nothing for longer than MaxTTL.
 func DefaultConfig() Config {
 	return Config{MinTTL: time.Minute, MaxTTL: 7 * 24 * time.Hour, NameLimit: 1000, EndpointLimit: 5000}
-}
-
-func (c Config) validate() error {
-	if c.MinTTL < 0 || c.MaxTTL < c.MinTTL || min(c.NameLimit, c.EndpointLimit) <= 0 {
-		return errors.New("names of DNS: a limit is not above 0, or the longest TTL is below the shortest one")
-	}
-	return nil
 }
 
 // Counts is how many addresses were not learned, or were dropped, since the start.
@@ -92,27 +84,12 @@ type lookup struct {
 	order  order
 }
 
-// lease is an address of a name, for an endpoint.
-type lease struct {
-	endpoint             *endpoint
-	lookup               *lookup
-	addr                 netip.Addr
-	expires              time.Time
-	sequence             uint64 // when it was learned last
-	held                 bool
-	inEndpoint, inLookup *list.Element // nil when it was dropped
-	newer, older         *lease        // of the same address and endpoint
-}
-
-// New returns an empty one.
-func New(c Config) (*Names, error) {
-	if err := c.validate(); err != nil {
-		return nil, err
-	}
+// New returns an empty one. The limits must be above 0, and MaxTTL not below MinTTL.
+func New(c Config) *Names {
 	return &Names{
 		config: c, endpoints: map[uint16]*endpoint{}, gone: map[uint16]struct{}{}, names: map[string]*name{}, selections: map[*Selection]struct{}{},
 		touched: map[*Selection]struct{}{}, waiting: make(chan struct{}), changed: make(chan struct{}, 1),
-	}, nil
+	}
 }
 
 // Learn adds addresses to a name that an endpoint has asked for. The name is a text of package dnsname. It returns the
@@ -142,16 +119,33 @@ func (n *Names) Refresh(endpoint uint16, name string, addresses []dnsname.Addres
 }
 
 // learn is Learn with another shortest TTL.
-func (n *Names) learn(endpoint uint16, name string, addresses []dnsname.Address, minTTL time.Duration) (revision uint64) {
+func (n *Names) learn(id uint16, text string, addresses []dnsname.Address, minTTL time.Duration) (revision uint64) {
 	var room [16]dnsname.Address
-	learned, protected := n.learnable(room[:0], addresses)
+	learned, protected := room[:0], uint64(0)
+	for _, a := range addresses {
+		if a.Addr = Normalize(a.Addr); n.isProtected(a.Addr) {
+			protected++
+		} else {
+			learned = append(learned, a)
+		}
+	}
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.counts.Protected += protected
-	if _, gone := n.gone[endpoint]; gone || len(learned) == 0 {
+	if _, gone := n.gone[id]; gone || len(learned) == 0 {
 		return 0
 	}
-	e, l := n.lookupLocked(endpoint, name)
+	e := n.endpoints[id]
+	if e == nil {
+		e = &endpoint{id: id, names: map[string]*lookup{}, index: index{}}
+		n.endpoints[id] = e
+	}
+	l := e.names[text]
+	if l == nil {
+		l = &lookup{name: n.nameLocked(text), leases: map[netip.Addr]*lease{}}
+		l.name.lookups++
+		e.names[text] = l
+	}
 	return n.addAllLocked(e, l, learned, minTTL)
 }
 
@@ -175,19 +169,6 @@ func (n *Names) addAllLocked(e *endpoint, l *lookup, addresses []dnsname.Address
 	return revision
 }
 
-// learnable appends the addresses that are not protected.
-func (n *Names) learnable(learned, addresses []dnsname.Address) (_ []dnsname.Address, protected uint64) {
-	for _, a := range addresses {
-		a.Addr = Normalize(a.Addr)
-		if n.isProtected(a.Addr) {
-			protected++
-			continue
-		}
-		learned = append(learned, a)
-	}
-	return learned, protected
-}
-
 func (n *Names) isProtected(addr netip.Addr) bool {
 	return IsLocalScope(addr) || n.config.Protected(addr)
 }
@@ -202,23 +183,7 @@ func IsLocalScope(addr netip.Addr) bool {
 		addr == netip.AddrFrom4([4]byte{255, 255, 255, 255})
 }
 
-// lookupLocked returns what an endpoint knows of a name, which may be nothing yet.
-func (n *Names) lookupLocked(id uint16, text string) (*endpoint, *lookup) {
-	e := n.endpoints[id]
-	if e == nil {
-		e = &endpoint{id: id, names: map[string]*lookup{}, index: index{}}
-		n.endpoints[id] = e
-	}
-	l := e.names[text]
-	if l == nil {
-		l = &lookup{name: n.name(text), leases: map[netip.Addr]*lease{}}
-		l.name.lookups++
-		e.names[text] = l
-	}
-	return e, l
-}
-
-func (n *Names) name(text string) *name {
+func (n *Names) nameLocked(text string) *name {
 	known := n.names[text]
 	if known == nil {
 		known = &name{text: text}
@@ -367,6 +332,21 @@ func (n *Names) Admit(endpoint uint16) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	delete(n.gone, endpoint)
+}
+
+// NamesOf returns the names that the endpoint has asked for and that have the address, the last learned first, and no
+// more than the limit.
+func (n *Names) NamesOf(endpoint uint16, addr netip.Addr, limit int) (names []string) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	e := n.endpoints[endpoint]
+	if e == nil {
+		return nil
+	}
+	for l := e.index[addr.Unmap()]; l != nil && len(names) < limit; l = l.older {
+		names = append(names, l.lookup.name.text)
+	}
+	return names
 }
 
 // Counts returns how much was not learned or dropped.

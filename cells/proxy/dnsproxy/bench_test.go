@@ -104,10 +104,7 @@ func newFollowed(b *testing.B, s server) *proxy {
 	c := names.DefaultConfig()
 	c.InUse = func(map[names.Use]bool) {}
 	c.Protected = func(netip.Addr) bool { return false }
-	known, err := names.New(c)
-	if err != nil {
-		b.Fatal(err)
-	}
+	known := names.New(c)
 	known.Select(compile(b, model.DNSRule{Pattern: "*.example.com"}))
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan struct{})
