@@ -95,7 +95,7 @@ var mayImport = map[string][]string{
 	"internal/nft":                    {"internal/netns", "internal/nl", "internal/reconcile", "internal/task"},
 	"internal/nl":                     {"internal/netns"},
 	"internal/rtnl":                   {},
-	"internal/deletionrecords":        {},
+	"internal/deletionrecords":        {"internal/diskfile"},
 	"internal/settings":               {},
 	"cells/datapath/loader":           {"api/v1", "bpf", "bpf/abi", "internal/bpfarray", "internal/fault", "internal/flock"},
 	"cells/datapath/hostfilter":       {"bpf/abi", "internal/fault", "internal/nft"},

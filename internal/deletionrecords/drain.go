@@ -40,7 +40,14 @@ func Drain(dir string, remove func([]Record) []error) (done int, err error) {
 	defer file.Close()
 	entries, err := scan(dir)
 	errs := []error{err}
-	for i, err := range removeAll(entries, remove) {
+	if len(entries) == 0 {
+		return 0, err
+	}
+	records := make([]Record, len(entries))
+	for i, e := range entries {
+		records[i] = e.Record
+	}
+	for i, err := range remove(records) {
 		e := entries[i]
 		if err == nil {
 			err = os.Remove(e.path)
@@ -52,17 +59,6 @@ func Drain(dir string, remove func([]Record) []error) (done int, err error) {
 		done++
 	}
 	return done, errors.Join(errs...)
-}
-
-func removeAll(entries []entry, remove func([]Record) []error) []error {
-	if len(entries) == 0 {
-		return nil
-	}
-	records := make([]Record, len(entries))
-	for i, e := range entries {
-		records[i] = e.Record
-	}
-	return remove(records)
 }
 
 // scan reads every record and cleans the folder: no writer is alive, so a temporary file has no owner.
@@ -87,21 +83,36 @@ func scan(dir string) (entries []entry, err error) {
 	return entries, errors.Join(errs...)
 }
 
-// unread leaves a file for the next time when it may be read then: when it is the process that lacks something.
+// unread returns why a file cannot be read, and renames it. A file that may be read the next time stays: it is the
+// process that lacks something.
 func unread(path string, why error) error {
 	for _, passing := range []error{unix.EMFILE, unix.ENFILE, unix.ENOMEM} {
 		if errors.Is(why, passing) {
 			return fmt.Errorf("deletion record %s cannot be read now: %w", path, why)
 		}
 	}
-	return setAside(path, why)
-}
-
-// setAside renames a file that cannot be read and returns why it cannot.
-func setAside(path string, why error) error {
 	bad := strings.TrimSuffix(path, recordSuffix) + badSuffix
 	if err := os.Rename(path, bad); err != nil {
 		return fmt.Errorf("deletion record %s is unreadable: %w; setting it aside: %w", path, why, err)
 	}
 	return fmt.Errorf("deletion record is unreadable, look at it in %s: %w", bad, why)
+}
+
+// Look returns the paths of the waiting records, and of records that were set aside as unreadable. It takes no lock, so
+// it may miss a record that is being written. A folder that is not there is empty.
+func Look(dir string) (waiting, unreadable []string, err error) {
+	files, err := os.ReadDir(dir)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil, nil, nil
+	}
+	for _, file := range files {
+		path := filepath.Join(dir, file.Name())
+		switch {
+		case strings.HasSuffix(path, recordSuffix):
+			waiting = append(waiting, path)
+		case strings.HasSuffix(path, badSuffix):
+			unreadable = append(unreadable, path)
+		}
+	}
+	return waiting, unreadable, err
 }

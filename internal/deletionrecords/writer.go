@@ -8,6 +8,10 @@ import (
 	"os"
 	"path/filepath"
 	"time"
+
+	"golang.org/x/sys/unix"
+
+	"porin.dev/porin/internal/diskfile"
 )
 
 // The ends of the names of files in the folder.
@@ -52,36 +56,18 @@ func (w *Writer) Put(r Record) (err error) {
 	}
 	sum := sha256.Sum256(content)
 	path := filepath.Join(w.dir, hex.EncodeToString(sum[:])+recordSuffix)
-	temp, err := writeTemp(w.dir, content)
+	temp, err := os.CreateTemp(w.dir, "*"+tempSuffix) // two writers never meet in a file
 	if err != nil {
 		return err
 	}
-	if err := os.Rename(temp, path); err != nil {
-		return errors.Join(err, os.Remove(temp))
+	_, err = temp.Write(content)
+	if err = errors.Join(err, temp.Sync(), temp.Close()); err == nil {
+		err = os.Rename(temp.Name(), path)
 	}
-	return syncDir(w.dir)
-}
-
-// writeTemp writes a file of a name of its own, down to the disk. It leaves none when it fails.
-func writeTemp(dir string, content []byte) (name string, err error) {
-	file, err := os.CreateTemp(dir, "*"+tempSuffix)
 	if err != nil {
-		return "", err
+		return errors.Join(err, os.Remove(temp.Name()))
 	}
-	_, err = file.Write(content)
-	err = errors.Join(err, file.Sync(), file.Close())
-	if err != nil {
-		return "", errors.Join(err, os.Remove(file.Name()))
-	}
-	return file.Name(), nil
-}
-
-func syncDir(dir string) error {
-	file, err := os.Open(dir)
-	if err != nil {
-		return err
-	}
-	return errors.Join(file.Sync(), file.Close())
+	return diskfile.SyncDir(w.dir)
 }
 
 // Put is Begin, Put and Close, for whoever has nothing to ask in between.
@@ -91,4 +77,35 @@ func Put(dir string, r Record) error {
 		return err
 	}
 	return errors.Join(w.Put(r), w.Close())
+}
+
+// lockFile is the file in the folder that writers and the agent lock.
+const lockFile = "lock"
+
+// lockRetry is how long a wait for the lock takes between two attempts.
+const lockRetry = 2 * time.Millisecond
+
+// lock opens the folder, making it if need be, and takes the lock: how is unix.LOCK_SH or LOCK_EX. It gives up at the
+// deadline. Closing the file gives the lock back, as the end of the process does.
+func lock(dir string, how int, deadline time.Time) (*os.File, error) {
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return nil, fmt.Errorf("make the folder of deletion records: %w", err)
+	}
+	path := filepath.Join(dir, lockFile)
+	file, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600)
+	if err != nil {
+		return nil, fmt.Errorf("lock the deletion records: %w", err)
+	}
+	for {
+		err := unix.Flock(int(file.Fd()), how|unix.LOCK_NB)
+		if err == nil {
+			return file, nil
+		}
+		busy := errors.Is(err, unix.EWOULDBLOCK) || errors.Is(err, unix.EINTR)
+		if !busy || time.Now().After(deadline) {
+			file.Close()
+			return nil, fmt.Errorf("lock %s: %w", path, err)
+		}
+		time.Sleep(lockRetry)
+	}
 }
