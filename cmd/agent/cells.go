@@ -1,11 +1,9 @@
 package main
 
 import (
-	"log/slog"
 	"time"
 
 	"go.uber.org/fx"
-	"go.uber.org/fx/fxevent"
 
 	"porin.dev/porin/cells/bandwidth"
 	"porin.dev/porin/cells/capacity"
@@ -181,11 +179,3 @@ func steps(
 ) endpoint.Steps {
 	return endpoint.Steps{ipam.WithPlugins(plugins), link, bandwidth, hostport, policy, proxy, datapath}
 }
-
-// quiet sends the log of fx to the debug log.
-var quiet = fx.WithLogger(func(log *slog.Logger) fxevent.Logger {
-	logger := &fxevent.SlogLogger{Logger: log.With("cell", "fx")}
-	logger.UseLogLevel(slog.LevelDebug)
-	logger.UseErrorLevel(slog.LevelDebug) // run returns the error, once
-	return logger
-})

@@ -25,6 +25,7 @@ import (
 	"porin.dev/porin/cells/policy"
 	"porin.dev/porin/cells/proxy/control"
 	"porin.dev/porin/cells/server"
+	"porin.dev/porin/internal/cell"
 )
 
 func testConfig(t *testing.T) Config {
@@ -38,7 +39,7 @@ func testConfig(t *testing.T) Config {
 
 // TestGraph builds the whole agent, every constructor of it, and checks that nothing is missing.
 func TestGraph(t *testing.T) {
-	app := fx.New(Cells(testConfig(t)), fx.Supply(slog.New(slog.DiscardHandler)), quiet, fx.Invoke(
+	app := fx.New(Cells(testConfig(t)), fx.Supply(slog.New(slog.DiscardHandler)), cell.Quiet, fx.Invoke(
 		func(endpointmanager.Manager, endpointmanager.Lookup, endpointmanager.Service, *allocator.Allocator, monitor.Publisher, *server.Server) {
 		}))
 	if err := app.Err(); err != nil {
@@ -86,7 +87,7 @@ func TestLeftOut(t *testing.T) {
 			cfg := testConfig(t)
 			row.change(&cfg)
 			var left []string
-			app := fx.New(Cells(cfg), fx.Supply(slog.New(slog.DiscardHandler)), quiet, fx.Invoke(func(all taken) {
+			app := fx.New(Cells(cfg), fx.Supply(slog.New(slog.DiscardHandler)), cell.Quiet, fx.Invoke(func(all taken) {
 				v := reflect.ValueOf(all)
 				for i := 1; i < v.NumField(); i++ {
 					if v.Field(i).IsZero() {

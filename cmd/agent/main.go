@@ -16,6 +16,7 @@ import (
 	"go.uber.org/fx"
 
 	"porin.dev/porin/cells/endpointmanager"
+	"porin.dev/porin/internal/cell"
 	"porin.dev/porin/internal/netns"
 	"porin.dev/porin/internal/procsys"
 	"porin.dev/porin/internal/settings"
@@ -104,64 +105,29 @@ func serve(ctx context.Context, cfg Config) error {
 	if err != nil {
 		return err
 	}
-	app := fx.New(Cells(cfg), fx.Supply(log), quiet, fx.StartTimeout(startTimeout), fx.StopTimeout(stopTimeout))
+	app := fx.New(Cells(cfg), fx.Supply(log), cell.Quiet, fx.StartTimeout(startTimeout), fx.StopTimeout(stopTimeout))
 	if err := app.Err(); err != nil {
 		return err
 	}
-	log.Info("agent starts", "version", version.Of(), "pid", os.Getpid(), "node", cfg.NodeName, networkNamespace())
-	return live(ctx, app, log)
+	netnsCookie := slog.Attr{} // which is left out: what needs the cookie reports an error
+	if cookie, err := netns.OwnCookie(); err == nil {
+		netnsCookie = slog.Uint64("netns", cookie) // the ledger names it, too
+	}
+	log.Info("agent starts", "version", version.Of(), "pid", os.Getpid(), "node", cfg.NodeName, netnsCookie)
+	return cell.Run(ctx, app, func(reason error) { log.Info("agent stops", "reason", reason) })
 }
 
-// networkNamespace is the log attribute of the agent's own: its cookie, which the ledger names, too.
-func networkNamespace() slog.Attr {
-	cookie, err := netns.OwnCookie()
-	if err != nil {
-		return slog.Attr{} // which is left out: what needs the cookie reports that
+// printGraph writes the graph of the modules. No constructor of a cell touches the machine, so it can be drawn
+// anywhere.
+func printGraph(w io.Writer, cfg Config) error {
+	if len(cfg.IPAM.PodCIDRs) == 0 {
+		cfg.IPAM.PodCIDRs = []string{"10.244.0.0/24"} // any node's; it is not in the picture
 	}
-	return slog.Uint64("netns", cookie)
-}
-
-// remedy is what to do on the node about the error, or "".
-func remedy(err error) string {
-	switch {
-	case errors.Is(err, syscall.EROFS):
-		return ": mount the file system writable, on the node and in the agent's container"
-	case errors.Is(err, syscall.ENOSPC):
-		return ": free space on the node's file system"
+	var graph fx.DotGraph
+	app := fx.New(Cells(cfg), fx.Supply(slog.New(slog.DiscardHandler)), cell.Quiet, fx.Populate(&graph))
+	if err := app.Err(); err != nil {
+		return err
 	}
-	return ""
-}
-
-var errGaveUp = errors.New("a cell gave up; the log says which and why")
-
-// live starts the cells and stops them when ctx ends or one of them gives up. A start is not interrupted: a half
-// start could not be stopped in order.
-func live(ctx context.Context, app *fx.App, log *slog.Logger) error {
-	starting, cancel := context.WithTimeout(context.WithoutCancel(ctx), app.StartTimeout())
-	defer cancel()
-	if err := app.Start(starting); err != nil {
-		return fmt.Errorf("start: %w%s", err, remedy(err))
-	}
-	code := 0
-	var reason error
-	select {
-	case <-ctx.Done():
-		reason = context.Cause(ctx)
-	case stop := <-app.Wait(): // fx listens for signals, too
-		if code = stop.ExitCode; code == 0 {
-			reason = fmt.Errorf("%s signal received", stop.Signal)
-		} else {
-			reason = errGaveUp
-		}
-	}
-	log.Info("agent stops", "reason", reason)
-	stopping, cancel := context.WithTimeout(context.Background(), app.StopTimeout())
-	defer cancel()
-	if err := app.Stop(stopping); err != nil {
-		return fmt.Errorf("stop: %w", err)
-	}
-	if code != 0 {
-		return errGaveUp
-	}
-	return nil
+	_, err := fmt.Fprint(w, string(graph))
+	return err
 }

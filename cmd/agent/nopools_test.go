@@ -13,6 +13,7 @@ import (
 	"porin.dev/porin/api/v1/openapi/openapitest"
 	"porin.dev/porin/cells/ipam"
 	"porin.dev/porin/cells/server"
+	"porin.dev/porin/internal/cell"
 )
 
 func TestNoPools(t *testing.T) {
@@ -39,7 +40,7 @@ func TestRoutesOfEveryMode(t *testing.T) {
 			cfg.IPAM.PodCIDRs = []string{"10.0.0.0/24"}
 		}
 		var s *server.Server
-		app := fx.New(Cells(cfg), fx.Supply(slog.New(slog.DiscardHandler)), quiet, fx.Populate(&s))
+		app := fx.New(Cells(cfg), fx.Supply(slog.New(slog.DiscardHandler)), cell.Quiet, fx.Populate(&s))
 		if err := app.Err(); err != nil {
 			t.Fatal(err)
 		}

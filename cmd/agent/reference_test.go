@@ -14,6 +14,7 @@ import (
 	"porin.dev/porin/cells/doctor"
 	"porin.dev/porin/cells/kubernetes/kubernetestest"
 	"porin.dev/porin/cells/proxy/control"
+	"porin.dev/porin/internal/cell"
 	"porin.dev/porin/internal/reference"
 )
 
@@ -50,7 +51,7 @@ func contributions(t *testing.T) (c contributed) {
 		cfg := testConfig(t)
 		cfg.Proxy.Mode = mode
 		cfg.Kubernetes.Kubeconfig = kubernetestest.Kubeconfig(t, "https://192.0.2.1:6443")
-		app := fx.New(Cells(cfg), fx.Supply(slog.New(slog.DiscardHandler)), quiet, fx.Invoke(func(all contributed) {
+		app := fx.New(Cells(cfg), fx.Supply(slog.New(slog.DiscardHandler)), cell.Quiet, fx.Invoke(func(all contributed) {
 			c.Collectors, c.Checkers = append(c.Collectors, all.Collectors...), append(c.Checkers, all.Checkers...)
 		}))
 		if err := app.Err(); err != nil {

@@ -1,10 +1,7 @@
 package main
 
 import (
-	"log/slog"
-
 	"go.uber.org/fx"
-	"go.uber.org/fx/fxevent"
 
 	"porin.dev/porin/cells/datapath"
 	"porin.dev/porin/cells/metrics"
@@ -38,11 +35,3 @@ func Cells(cfg Config) fx.Option {
 		),
 	)
 }
-
-// quiet sends the log of fx to the debug log.
-var quiet = fx.WithLogger(func(log *slog.Logger) fxevent.Logger {
-	logger := &fxevent.SlogLogger{Logger: log.With("cell", "fx")}
-	logger.UseLogLevel(slog.LevelDebug)
-	logger.UseErrorLevel(slog.LevelDebug) // serve returns the error, once
-	return logger
-})

@@ -15,6 +15,7 @@ import (
 	"go.uber.org/fx"
 
 	"porin.dev/porin/cells/proxy/control"
+	"porin.dev/porin/internal/cell"
 	"porin.dev/porin/internal/procsys"
 	"porin.dev/porin/internal/settings"
 	"porin.dev/porin/internal/version"
@@ -88,36 +89,19 @@ func serve(ctx context.Context, cfg Config) error {
 		return err
 	}
 	var server *control.Server
-	app := fx.New(Cells(cfg), fx.Supply(log), fx.Populate(&server), quiet, fx.StartTimeout(startTimeout), fx.StopTimeout(cfg.Control.DrainTimeout+stopTimeout))
+	app := fx.New(Cells(cfg), fx.Supply(log), fx.Populate(&server), cell.Quiet, fx.StartTimeout(startTimeout), fx.StopTimeout(cfg.Control.DrainTimeout+stopTimeout))
 	if err := app.Err(); err != nil {
 		return err
 	}
 	log.Info("proxy starts", "version", version.Of(), "pid", os.Getpid())
-	starting, cancel := context.WithTimeout(context.WithoutCancel(ctx), app.StartTimeout())
-	defer cancel()
-	if err := app.Start(starting); err != nil {
-		return fmt.Errorf("start: %w", err)
-	}
-	code := 0
-	select {
-	case <-ctx.Done():
-	case stop := <-app.Wait():
-		code = stop.ExitCode
-	}
-	if code == 0 {
-		server.Drain()
-	}
-	log.Info("proxy stops")
-	stopping, cancel := context.WithTimeout(context.Background(), app.StopTimeout())
-	defer cancel()
-	if err := app.Stop(stopping); err != nil {
-		return fmt.Errorf("stop: %w", err)
-	}
-	if code != 0 {
-		return errors.New("a cell gave up; the log says which and why")
-	}
-	if !cfg.StayWhenReplaced {
-		return nil
+	err = cell.Run(ctx, app, func(reason error) {
+		if !errors.Is(reason, cell.ErrGaveUp) {
+			server.Drain()
+		}
+		log.Info("proxy stops")
+	})
+	if err != nil || !cfg.StayWhenReplaced {
+		return err
 	}
 	if err := control.WaitUnserved(ctx, cfg.Control.Socket); err != nil || ctx.Err() != nil {
 		return err

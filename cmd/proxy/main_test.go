@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/pflag"
 	"go.uber.org/fx"
 
+	"porin.dev/porin/internal/cell"
 	"porin.dev/porin/internal/reference"
 )
 
@@ -17,7 +18,7 @@ import (
 func TestGraph(t *testing.T) {
 	cfg := DefaultConfig()
 	cfg.Control.Socket, cfg.Control.StateDir, cfg.BPFRoot = filepath.Join(t.TempDir(), "proxy.sock"), t.TempDir(), t.TempDir()
-	if err := fx.New(Cells(cfg), fx.Supply(slog.New(slog.DiscardHandler)), quiet).Err(); err != nil {
+	if err := fx.New(Cells(cfg), fx.Supply(slog.New(slog.DiscardHandler)), cell.Quiet).Err(); err != nil {
 		t.Fatal(err)
 	}
 }

@@ -1,18 +1,16 @@
-package main
+package cell
 
 import (
 	"context"
 	"errors"
-	"log/slog"
 	"slices"
-	"strings"
 	"testing"
 
 	"go.uber.org/fx"
 )
 
-// TestStopDuringStart has the signal come while the cells start: they start, stop in order, and that is a success.
-func TestStopDuringStart(t *testing.T) {
+// TestRunStopDuringStart has the signal come while the cells start: they start, stop in order, and that is a success.
+func TestRunStopDuringStart(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	var did []string
 	hook := func(name string) fx.Option {
@@ -23,7 +21,7 @@ func TestStopDuringStart(t *testing.T) {
 			})
 		})
 	}
-	if err := live(ctx, fx.New(fx.NopLogger, hook("a"), hook("b")), slog.New(slog.DiscardHandler)); err != nil {
+	if err := Run(ctx, fx.New(fx.NopLogger, hook("a"), hook("b")), func(error) {}); err != nil {
 		t.Error(err)
 	}
 	if want := []string{"start a", "start b", "stop b", "stop a"}; !slices.Equal(did, want) {
@@ -31,8 +29,8 @@ func TestStopDuringStart(t *testing.T) {
 	}
 }
 
-// TestStopReasonLogged: the log ends with one line that says why the agent stops.
-func TestStopReasonLogged(t *testing.T) {
+// TestRunReason: the caller is told once why the cells are stopped.
+func TestRunReason(t *testing.T) {
 	signalled, cancel := context.WithCancelCause(t.Context())
 	cancel(errors.New("terminated signal received"))
 	giveUp := fx.Invoke(func(lc fx.Lifecycle, sd fx.Shutdowner) {
@@ -44,13 +42,13 @@ func TestStopReasonLogged(t *testing.T) {
 		want  string
 		fails bool
 	}{
-		"signal": {signalled, fx.Options(), `reason="terminated signal received"`, false},
-		"cell":   {t.Context(), giveUp, `reason="a cell gave up; the log says which and why"`, true},
+		"signal": {signalled, fx.Options(), "terminated signal received", false},
+		"cell":   {t.Context(), giveUp, ErrGaveUp.Error(), true},
 	} {
-		var log strings.Builder
-		err := live(c.ctx, fx.New(fx.NopLogger, c.cell), slog.New(slog.NewTextHandler(&log, nil)))
-		if (err != nil) != c.fails || strings.Count(log.String(), "\n") != 1 || !strings.Contains(log.String(), `msg="agent stops" `+c.want) {
-			t.Errorf("%s: error %v, log %q, want one line with %s", name, err, log.String(), c.want)
+		var reasons []string
+		err := Run(c.ctx, fx.New(fx.NopLogger, c.cell), func(reason error) { reasons = append(reasons, reason.Error()) })
+		if (err != nil) != c.fails || !slices.Equal(reasons, []string{c.want}) {
+			t.Errorf("%s: error %v, reasons %q, want %q", name, err, reasons, c.want)
 		}
 	}
 }
