@@ -148,7 +148,12 @@ func knownText(a endpoint.Attachment) string {
 // deletionRecords have one repair in common, which works off all of them.
 func (c checker) deletionRecords() (findings []doctor.Finding, err error) {
 	waiting, unreadable, err := deletionrecords.Look(c.m.cfg.deletionsPath())
-	deleteAll := once(c.m.deletionRecords.deleteRecorded)
+	var first sync.Once
+	var outcome error
+	deleteAll := func(ctx context.Context) error {
+		first.Do(func() { outcome = c.m.deletionRecords.deleteRecorded(ctx) })
+		return outcome
+	}
 	for _, path := range waiting {
 		findings = append(findings, doctor.Finding{
 			Kind: kindWaiting, Subject: filepath.Base(path), Detail: "the deletion that " + path + " asks for is not done", Repair: deleteAll,
@@ -158,14 +163,4 @@ func (c checker) deletionRecords() (findings []doctor.Finding, err error) {
 		findings = append(findings, doctor.Finding{Kind: kindUnreadable, Subject: filepath.Base(path), Detail: path + " is no deletion record"})
 	}
 	return findings, err
-}
-
-// once calls f the first time, and answers what that answered each time.
-func once(f func(context.Context) error) func(context.Context) error {
-	var first sync.Once
-	var err error
-	return func(ctx context.Context) error {
-		first.Do(func() { err = f(ctx) })
-		return err
-	}
 }

@@ -1,10 +1,10 @@
 package endpointmanager
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
@@ -39,9 +39,13 @@ func (d *deletionRecords) deleteRecorded(ctx context.Context) error {
 		errs := make([]error, len(records))
 		var group errgroup.Group
 		group.SetLimit(deletionsAtOnce)
-		for _, ofContainer := range byContainer(records) {
+		byContainer := map[string][]int{} // which are worked off one after the other
+		for i, r := range records {
+			byContainer[r.ContainerID] = append(byContainer[r.ContainerID], i)
+		}
+		for _, id := range slices.Sorted(maps.Keys(byContainer)) { // as the ledger's keys, so that writes to it go together
 			group.Go(func() error {
-				for _, i := range ofContainer {
+				for _, i := range byContainer[id] {
 					errs[i] = errors.Join(d.delete(ctx, records[i]).Errors...)
 				}
 				return nil
@@ -56,38 +60,18 @@ func (d *deletionRecords) deleteRecorded(ctx context.Context) error {
 	return err
 }
 
-// ledgerOrder returns the places of the records in the order of the ledger's keys, so that writes to the ledger go
-// together. Records of one attachment stay in their order.
-func ledgerOrder(records []deletionrecords.Record) []int {
-	order := make([]int, len(records))
-	for i := range order {
-		order[i] = i
-	}
-	slices.SortStableFunc(order, func(a, b int) int {
-		return cmp.Or(cmp.Compare(records[a].ContainerID, records[b].ContainerID), cmp.Compare(records[a].IfName, records[b].IfName))
-	})
-	return order
-}
-
-// byContainer groups the places of the records by container, in the order of [ledgerOrder]: records of one container
-// are worked off one after the other.
-func byContainer(records []deletionrecords.Record) (groups [][]int) {
-	for _, i := range ledgerOrder(records) {
-		last := len(groups) - 1
-		if last >= 0 && records[groups[last][0]].ContainerID == records[i].ContainerID {
-			groups[last] = append(groups[last], i)
-			continue
-		}
-		groups = append(groups, []int{i})
-	}
-	return groups
-}
+// beforeThisBoot is when a deletion of an earlier boot began, by the clock of this one: before any ADD.
+const beforeThisBoot = time.Nanosecond
 
 // delete passes over an attachment that began a new life after the recorded deletion did. When the plugin did not
 // say when that was, it was before this agent.
 func (d *deletionRecords) delete(ctx context.Context, rec deletionrecords.Record) DeleteResult {
+	began := d.m.startTime(time.Duration(rec.Began))
+	if here, err := d.m.here(); err == nil && rec.Boot != "" && rec.Boot != here.Boot { // whose times mean nothing
+		began = beforeThisBoot
+	}
 	cfg := endpoint.DeleteConfig{
-		Began: d.beganAt(rec), Sweep: true, Network: rec.Network, NetNS: rec.NetNS,
+		Began: began, Sweep: true, Network: rec.Network, NetNS: rec.NetNS,
 		IPAM: endpoint.IPAMPlugin{Type: rec.IPAM, Config: rec.Config, Args: rec.Args},
 	}
 	a := endpoint.Attachment{ContainerID: rec.ContainerID, IfName: rec.IfName}
@@ -105,17 +89,6 @@ func (d *deletionRecords) deleteOrWarn(ctx context.Context) {
 	}
 }
 
-// beforeThisBoot is when a deletion of an earlier boot began, by the clock of this one: before any ADD.
-const beforeThisBoot = time.Nanosecond
-
-// beganAt is when the recorded deletion began. A time of another boot means nothing.
-func (d *deletionRecords) beganAt(rec deletionrecords.Record) time.Duration {
-	if here, err := d.m.here(); err == nil && rec.Boot != "" && rec.Boot != here.Boot {
-		return beforeThisBoot
-	}
-	return d.m.clock.startTime(time.Duration(rec.Began))
-}
-
 // recordsInterval is how often the folder is looked at while the agent runs: a plugin whose DEL was not answered in
 // time leaves a record, too. It doubles while records fail.
 const recordsInterval = 5 * time.Second
@@ -123,19 +96,18 @@ const recordsInterval = 5 * time.Second
 func newDeletionRecords(m *manager) *deletionRecords {
 	d := &deletionRecords{m: m, path: m.cfg.deletionsPath()}
 	d.task = task.Every(m.log, task.Round{
-		Name: "endpointmanager-deletion-records", Interval: recordsInterval, Later: true, Retry: recordsInterval, MaxRetry: maxRetryInterval, Run: d.deleteIfAny,
+		Name: "endpointmanager-deletion-records", Interval: recordsInterval, Later: true, Retry: recordsInterval, MaxRetry: maxRetryInterval,
+		Run: func(ctx context.Context) error {
+			if waiting, _, err := deletionrecords.Look(d.path); err == nil && len(waiting) == 0 {
+				return nil
+			}
+			if err := d.deleteRecorded(ctx); err != nil {
+				return fmt.Errorf("deletion records are left in %s: %w", d.path, err)
+			}
+			return nil
+		},
 	})
 	return d
-}
-
-func (d *deletionRecords) deleteIfAny(ctx context.Context) error {
-	if waiting, _, err := deletionrecords.Look(d.path); err == nil && len(waiting) == 0 {
-		return nil
-	}
-	if err := d.deleteRecorded(ctx); err != nil {
-		return fmt.Errorf("deletion records are left in %s: %w", d.path, err)
-	}
-	return nil
 }
 
 // Serving implements server.Watcher: a plugin may have left records between the first look at them and the moment the

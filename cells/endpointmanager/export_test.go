@@ -13,7 +13,7 @@ import (
 // NewOn is [New] with a ledger on a Disk, whose writes pass the gate, and with another clock.
 func NewOn(p Params, disk *ledgertest.Disk, gate func(write string) error, boot func() time.Duration) Service {
 	m := newUnmeasured(p)
-	m.clock.boot = boot
+	m.boot = boot
 	m.afterWait = func(s endpoint.Spec) { _ = gate(fmt.Sprintf("resume %s, which began at %s", s.Attachment, s.Began)) }
 	m.open = func(string) (ledger.Ledger, error) { return ledgertest.Memory{Disk: disk, Gate: gate}, nil }
 	return m

@@ -52,7 +52,7 @@ func (m *manager) Collect(ctx context.Context, gc GC) (result GCResult) {
 		result.Errors = []error{fmt.Errorf("collect garbage of network %q: %w", gc.Network, err)}
 		return result
 	}
-	gc.Began = m.clock.startTime(gc.Began)
+	gc.Began = m.startTime(gc.Began)
 	var stale []*managed
 	all := m.registry.list(func(e *managed) bool { return e.spec.Network == gc.Network && !e.isReserved() })
 	for _, e := range all {
@@ -123,9 +123,19 @@ func (s routes) collect(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	gc, err := gcFromV1(body)
-	if err != nil {
-		return err
+	gc := GC{Network: body.Network, Valid: map[endpoint.Attachment]bool{}, Began: time.Duration(body.Began), DryRun: body.DryRun}
+	if body.Network == "" { // which would mean the endpoints without a network
+		return fault.New(fault.Invalid, "network: want the name of a CNI network configuration")
+	}
+	if body.Began < 0 {
+		return errBegan
+	}
+	for _, text := range body.Valid {
+		a, err := endpoint.ParseAttachment(text)
+		if err != nil {
+			return err
+		}
+		gc.Valid[a] = true
 	}
 	result := s.Manager.Collect(r.Context(), gc)
 	for _, err := range result.Errors {
@@ -133,35 +143,12 @@ func (s routes) collect(w http.ResponseWriter, r *http.Request) error {
 			return err
 		}
 	}
-	return httpx.JSON(w, http.StatusOK, result.toV1())
-}
-
-// gcFromV1 refuses a call without a network: it would mean the endpoints without a network.
-func gcFromV1(body v1.GCRequest) (GC, error) {
-	gc := GC{Network: body.Network, Valid: map[endpoint.Attachment]bool{}, Began: time.Duration(body.Began), DryRun: body.DryRun}
-	if body.Network == "" {
-		return GC{}, fault.New(fault.Invalid, "network: want the name of a CNI network configuration")
-	}
-	if body.Began < 0 {
-		return GC{}, errBegan
-	}
-	for _, text := range body.Valid {
-		a, err := endpoint.ParseAttachment(text)
-		if err != nil {
-			return GC{}, err
-		}
-		gc.Valid[a] = true
-	}
-	return gc, nil
-}
-
-func (r GCResult) toV1() v1.GCResult {
-	deleted := resultToV1(r.DeleteResult)
+	deleted := resultToV1(result.DeleteResult)
 	out := v1.GCResult{
-		Stale: []string{}, Deleted: deleted.Deleted, Errors: deleted.Errors, Details: deleted.Details, Withheld: fault.Text(r.Withheld),
+		Stale: []string{}, Deleted: deleted.Deleted, Errors: deleted.Errors, Details: deleted.Details, Withheld: fault.Text(result.Withheld),
 	}
-	for _, a := range r.Stale {
+	for _, a := range result.Stale {
 		out.Stale = append(out.Stale, a.String())
 	}
-	return out
+	return httpx.JSON(w, http.StatusOK, out)
 }

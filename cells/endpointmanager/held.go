@@ -2,7 +2,6 @@ package endpointmanager
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net/http"
 	"strings"
@@ -60,13 +59,7 @@ func (s routes) accept(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	result := s.Holder.Accept(r.Context(), a)
-	for _, err := range result.Errors {
-		if errors.Is(err, ErrNotHeld) {
-			return err
-		}
-	}
-	return answerDeletion(w, result)
+	return answerDeletion(w, s.Holder.Accept(r.Context(), a))
 }
 
 // heldBy finds what is held by its text form, which is none of an attachment where that is not known, or by what porin
@@ -106,32 +99,15 @@ func (s routes) heldBy(text string) (endpoint.Attachment, error) {
 	case 1:
 		return fits[0], nil
 	}
-	return endpoint.Attachment{}, fault.New(fault.Conflict, fmt.Sprintf("accept %.64s: it fits %d of what the agent holds: %s", text, len(fits), namesOf(fits)))
-}
-
-// shownFits bounds how many attachments an error names.
-const shownFits = 10
-
-func namesOf(list []endpoint.Attachment) string {
+	const shown = 10
 	var names []string
-	for _, a := range list[:min(len(list), shownFits)] {
+	for _, a := range fits[:min(len(fits), shown)] {
 		names = append(names, a.String())
 	}
-	text := strings.Join(names, ", ")
-	if more := len(list) - shownFits; more > 0 {
-		text += fmt.Sprintf(" and %d more", more)
+	more := ""
+	if len(fits) > shown {
+		more = fmt.Sprintf(" and %d more", len(fits)-shown)
 	}
-	return text
-}
-
-func heldToV1(list []Held) v1.Held {
-	out := v1.Held{Count: len(list)}
-	for _, h := range list[:min(len(list), maxReported)] {
-		ep := h.Endpoint
-		out.Endpoints = append(out.Endpoints, v1.HeldEndpoint{
-			Endpoint: ep.Spec.Attachment.String(), Link: ep.Host.Name, Addresses: v1.Addresses(ep.Addresses),
-			Reason: string(h.Reason), Detail: h.Detail,
-		})
-	}
-	return out
+	return endpoint.Attachment{}, fault.New(fault.Conflict,
+		fmt.Sprintf("accept %.64s: it fits %d of what the agent holds: %s%s", text, len(fits), strings.Join(names, ", "), more))
 }

@@ -208,5 +208,5 @@ func TestHoldSurveyFails(t *testing.T) {
 func unnamedOf(m *manager, a endpoint.Attachment) *managed {
 	m.registry.mu.Lock()
 	defer m.registry.mu.Unlock()
-	return m.registry.unnamedLocked(a, m.clock.boot())
+	return m.registry.unnamedLocked(a, m.boot())
 }

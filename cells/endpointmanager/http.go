@@ -165,28 +165,18 @@ func (s routes) delete(w http.ResponseWriter, r *http.Request) error {
 		}
 		attachment = ep.Spec.Attachment
 	}
-	began, err := beganOf(r)
-	if err != nil {
-		return err
+	began := int64(0)
+	if text := r.URL.Query().Get("began"); text != "" {
+		if began, err = strconv.ParseInt(text, 10, 64); err != nil || began <= 0 {
+			return errBegan
+		}
 	}
 	force := r.URL.Query().Get("force")
 	if force != "" && force != "true" && force != "false" {
-		return errForce
+		return fault.New(fault.Invalid, "force: want true or false")
 	}
-	return answerDeletion(w, s.Manager.Delete(r.Context(), attachment, endpoint.DeleteConfig{Began: began, Force: force == "true"}))
-}
-
-// beganOf reads the query parameter "began"; 0 when there is none.
-func beganOf(r *http.Request) (time.Duration, error) {
-	text := r.URL.Query().Get("began")
-	if text == "" {
-		return 0, nil
-	}
-	began, err := strconv.ParseInt(text, 10, 64)
-	if err != nil || began <= 0 {
-		return 0, errBegan
-	}
-	return time.Duration(began), nil
+	cfg := endpoint.DeleteConfig{Began: time.Duration(began), Force: force == "true"}
+	return answerDeletion(w, s.Manager.Delete(r.Context(), attachment, cfg))
 }
 
 func (s routes) deleteContainer(w http.ResponseWriter, r *http.Request) error {
@@ -206,7 +196,7 @@ func (s routes) deleteContainer(w http.ResponseWriter, r *http.Request) error {
 // answerDeletion answers with a success only when the rest of the deletion is on record: its caller does not ask again.
 func answerDeletion(w http.ResponseWriter, result DeleteResult) error {
 	for _, err := range result.Errors {
-		if errors.Is(err, ErrStopped) || errors.Is(err, ErrPending) {
+		if errors.Is(err, ErrStopped) || errors.Is(err, ErrPending) || errors.Is(err, ErrNotHeld) {
 			return err
 		}
 	}
@@ -249,6 +239,13 @@ func ToV1(ep endpoint.Endpoint) v1.Endpoint {
 	}
 	metadata, _ := endpoint.DecodeMetadata(ep.Metadata) // checked when it was given
 	mappings, _ := ep.Spec.DecodePortMappings()
+	var gateways v1.Addresses
+	if ep.Addresses.IPv4.IsValid() {
+		gateways.IPv4 = v1.GatewayIPv4
+	}
+	if ep.Addresses.IPv6.IsValid() {
+		gateways.IPv6 = v1.GatewayIPv6
+	}
 	return v1.Endpoint{
 		ID:           ep.ID,
 		ContainerID:  ep.Spec.Attachment.ContainerID,
@@ -267,24 +264,12 @@ func ToV1(ep endpoint.Endpoint) v1.Endpoint {
 		NoMasquerade: ep.Spec.NoMasquerade,
 		Bandwidth:    ep.Spec.Bandwidth,
 		Created:      ep.Created,
-		Gateways:     gatewaysOf(ep.Addresses),
+		Gateways:     gateways,
 
 		Labels: metadata.Labels, NamespaceLabels: metadata.NamespaceLabels, NamedPorts: metadata.NamedPorts,
 		Audit: metadata.Audit != nil && *metadata.Audit,
 	}
 }
-
-func gatewaysOf(a endpoint.Addresses) (gateways v1.Addresses) {
-	if a.IPv4.IsValid() {
-		gateways.IPv4 = v1.GatewayIPv4
-	}
-	if a.IPv6.IsValid() {
-		gateways.IPv6 = v1.GatewayIPv6
-	}
-	return gateways
-}
-
-var errForce = fault.New(fault.Invalid, "force: want true or false")
 
 var errBegan = fault.New(fault.Invalid, "began: want nanoseconds since the node booted")
 

@@ -42,7 +42,9 @@ func TestHeldUnnamedShown(t *testing.T) {
 	if err != nil || !slices.ContainsFunc(findings, func(f doctor.Finding) bool { return f.Subject == "link/48" && f.Endpoint == "" }) {
 		t.Errorf("the doctor finds %+v, %v", findings, err)
 	}
-	if held := heldToV1(m.Held()).Endpoints; held[len(held)-2].Endpoint != "link/48" {
+	var status v1.Status
+	newReporter(m.table, m, m).Report(&status)
+	if held := status.Held.Endpoints; held[len(held)-2].Endpoint != "link/48" {
 		t.Errorf("held are %+v", held)
 	}
 	if strings.Contains(log.String(), "unknown") || !strings.Contains(log.String(), "link=link/48") {

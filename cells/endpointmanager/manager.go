@@ -15,6 +15,7 @@ import (
 	"go.uber.org/fx"
 	"golang.org/x/sync/errgroup"
 
+	v1 "porin.dev/porin/api/v1"
 	"porin.dev/porin/cells/endpoint"
 	"porin.dev/porin/cells/endpointmanager/admission"
 	"porin.dev/porin/cells/endpointmanager/ledger"
@@ -76,19 +77,7 @@ type Service interface {
 	// Stop waits for what is under way and closes the ledger. The endpoints stay as they are.
 	Stop(ctx context.Context) error
 	// Restored says what Start found.
-	Restored() Report
-}
-
-// clock is CLOCK_BOOTTIME.
-type clock struct{ boot func() time.Duration }
-
-// startTime is the start time that a caller gives, or now when it gives none. A time in the future is now, or no later
-// call could follow it.
-func (c *clock) startTime(began time.Duration) time.Duration {
-	if now := c.boot(); began <= 0 || began > now {
-		return now
-	}
-	return began
+	Restored() v1.Restored
 }
 
 // Params are the parts of a manager. Config, Log and Table are needed.
@@ -116,7 +105,7 @@ func newUnmeasured(p Params) *manager {
 type manager struct {
 	cfg         Config
 	log         *slog.Logger
-	clock       clock
+	boot        func() time.Duration // CLOCK_BOOTTIME
 	here        func() (ledger.Origin, error)
 	table       *Table
 	registry    *registry
@@ -128,7 +117,7 @@ type manager struct {
 
 	open   func(path string) (ledger.Ledger, error)
 	ledger ledger.Ledger // nil until the manager starts
-	report Report        // of the start
+	report v1.Restored   // of the start
 
 	// afterWait is called when a creation that waited for another endpoint goes on. A simulation decides with it which of
 	// several creations does so first.
@@ -141,7 +130,7 @@ type manager struct {
 
 func build(p Params, queues *admission.Queues, barrier *restored.Barrier) *manager {
 	m := &manager{
-		cfg: p.Config, log: p.Log, clock: clock{boottime.Now}, here: originHere, table: p.Table, registry: newRegistry(p.Config.MaxEndpoints),
+		cfg: p.Config, log: p.Log, boot: boottime.Now, here: originHere, table: p.Table, registry: newRegistry(p.Config.MaxEndpoints),
 		steps: p.Steps, subscribers: p.Subscribers, observers: p.Observers, podSources: p.PodSources, queues: queues,
 		open:      func(path string) (ledger.Ledger, error) { return ledger.Open(path) },
 		afterWait: func(endpoint.Spec) {}, barrier: barrier,
@@ -174,8 +163,8 @@ func (m *manager) Start(ctx context.Context) (err error) {
 	if err := restorer.restore(ctx); err != nil {
 		return err
 	}
-	m.report = restorer.report
-	m.registry.open()
+	m.report = restorer.report.Restored
+	m.registry.withLock(func() { m.registry.stopped = false })
 	m.barrier.Open()              // an endpoint that is not restored is held
 	for _, t := range m.tasks() { // a supervisor that starts them, too, does nothing
 		t.Start(m.barrier.Done())
@@ -184,7 +173,16 @@ func (m *manager) Start(ctx context.Context) (err error) {
 }
 
 // Restored implements [Service].
-func (m *manager) Restored() Report { return m.report }
+func (m *manager) Restored() v1.Restored { return m.report }
+
+// startTime is the start time that a caller gives, or now when it gives none. A time in the future is now, or no later
+// call could follow it.
+func (m *manager) startTime(began time.Duration) time.Duration {
+	if now := m.boot(); began <= 0 || began > now {
+		return now
+	}
+	return began
+}
 
 func (m *manager) tasks() []*task.Task { return []*task.Task{m.expiry, m.deletionRecords.task} }
 
@@ -210,8 +208,14 @@ func (m *manager) Stop(ctx context.Context) error {
 
 // expire removes old tombstones.
 func (m *manager) expire(context.Context) error {
-	before := m.clock.boot() - m.cfg.TombstoneTTL
-	m.registry.forget(before)
+	before := m.boot() - m.cfg.TombstoneTTL
+	m.registry.withLock(func() {
+		calls := m.registry.calls
+		maps.DeleteFunc(calls.deleted, func(_ endpoint.Attachment, began time.Duration) bool { return began < before })
+		maps.DeleteFunc(calls.newest, func(pod podInterface, add latestAdd) bool {
+			return add.began < before && len(m.registry.byPod[pod]) == 0
+		})
+	})
 	if err := m.ledger.Expire(before, math.MaxInt64); err != nil {
 		return fmt.Errorf("old tombstones stay: %w", err)
 	}
@@ -228,12 +232,18 @@ func (m *manager) Create(ctx context.Context, spec endpoint.Spec, namespace *end
 	if err := spec.Validate(); err != nil {
 		return endpoint.Endpoint{}, fmt.Errorf("create endpoint: %w", err)
 	}
-	spec.Began = m.clock.startTime(spec.Began)
+	spec.Began = m.startTime(spec.Began)
 	spec, err := withMetadata(ctx, m.podSources, spec)
-	defer m.registry.beginCreation(spec.Attachment)()
+	creating := m.registry.creating // until the call is over
+	m.registry.withLock(func() { creating[spec.Attachment]++ })
+	defer m.registry.withLock(func() {
+		if creating[spec.Attachment]--; creating[spec.Attachment] == 0 {
+			delete(creating, spec.Attachment)
+		}
+	})
 	first := &message{
 		verb: verbCreate, ctx: ctx, namespace: namespace, done: make(chan answer, 1),
-		watch: startWatchSince(endpoint.OperationAdd, m.clock.boot()-spec.Began),
+		watch: startWatchSince(endpoint.OperationAdd, m.boot()-spec.Began),
 	}
 	for waited := false; err == nil; waited = true {
 		if waited {
@@ -255,9 +265,12 @@ func (m *manager) Create(ctx context.Context, spec endpoint.Spec, namespace *end
 			err = a.err
 		default:
 			switch a := e.ask(ctx, message{verb: verbRenew, spec: spec}); {
-			case a.retry:
+			case a.retry: // an earlier life of the attachment goes; a life that has begun later stays, and the next look-up finds it
 				m.afterWait(spec)
-				err = m.replace(ctx, spec, e)
+				result := m.removeOne(ctx, e, endpoint.DeleteConfig{Began: spec.Began}, startWatch(endpoint.OperationDel))
+				if len(result.Errors) > 0 {
+					err = fault.Wrap(fault.Unavailable, fmt.Errorf("take down the endpoint it had before: %w", result.Errors[0]))
+				}
 			case a.err != nil:
 				err = a.err
 			case !a.gone:
@@ -305,16 +318,6 @@ func (m *manager) makeRoom(ctx context.Context, spec endpoint.Spec, inTheWay []*
 	return nil
 }
 
-// replace takes down an earlier life of the attachment. It spares a life that has begun later than spec: the next
-// look-up finds it.
-func (m *manager) replace(ctx context.Context, spec endpoint.Spec, e *managed) error {
-	result := m.removeOne(ctx, e, endpoint.DeleteConfig{Began: spec.Began}, startWatch(endpoint.OperationDel))
-	if len(result.Errors) > 0 {
-		return fault.Wrap(fault.Unavailable, fmt.Errorf("take down the endpoint it had before: %w", result.Errors[0]))
-	}
-	return nil
-}
-
 // DeleteResult counts the outcome of a deletion. The deletions in Errors stay on record and are tried again, except for
 // [ErrStopped] and [ErrPending]: after these the caller asks again.
 type DeleteResult struct {
@@ -336,8 +339,8 @@ func (m *manager) Delete(ctx context.Context, attachment endpoint.Attachment, cf
 	if err := m.registry.refusal(); err != nil {
 		return DeleteResult{Errors: []error{fmt.Errorf("delete endpoint %s: %w", attachment, err)}}
 	}
-	cfg.Began = m.clock.startTime(cfg.Began)
-	return m.removeEndpoint(ctx, attachment, cfg, startWatchSince(endpoint.OperationDel, m.clock.boot()-cfg.Began))
+	cfg.Began = m.startTime(cfg.Began)
+	return m.removeEndpoint(ctx, attachment, cfg, startWatchSince(endpoint.OperationDel, m.boot()-cfg.Began))
 }
 
 // DeleteContainer implements [Manager].
@@ -345,7 +348,7 @@ func (m *manager) DeleteContainer(ctx context.Context, containerID string, cfg e
 	if err := m.registry.refusal(); err != nil {
 		return DeleteResult{Errors: []error{fmt.Errorf("delete the endpoints of container %.64s: %w", containerID, err)}}
 	}
-	cfg.Began = m.clock.startTime(cfg.Began)
+	cfg.Began = m.startTime(cfg.Began)
 	return m.removeContainer(ctx, containerID, cfg)
 }
 
@@ -381,14 +384,20 @@ func (m *manager) removeEndpoint(ctx context.Context, attachment endpoint.Attach
 // removeContainer takes down the present endpoints of the container, one after the other. It remembers the deletion of
 // the container, as the ADD of another interface may come late.
 func (m *manager) removeContainer(ctx context.Context, containerID string, cfg endpoint.DeleteConfig) (sum DeleteResult) {
-	for _, e := range m.registry.rememberContainer(containerID, cfg.Began) {
+	container := endpoint.Attachment{ContainerID: containerID}
+	var present []*managed
+	m.registry.withLock(func() {
+		m.registry.calls.rememberDelete(container, cfg.Began)
+		present = sorted(m.registry.byContainer[containerID])
+	})
+	for _, e := range present {
 		if e.isReserved() {
 			sum.Skipped++
 			continue
 		}
 		sum.add(m.removeEndpoint(ctx, e.attachment, cfg, startWatch(endpoint.OperationDel)))
 	}
-	sum.Errors = append(sum.Errors, m.noteDeletion(endpoint.Attachment{ContainerID: containerID}, cfg.Began)...)
+	sum.Errors = append(sum.Errors, m.noteDeletion(container, cfg.Began)...)
 	return sum
 }
 
@@ -407,7 +416,7 @@ func (m *manager) removeOne(ctx context.Context, e *managed, cfg endpoint.Delete
 // noteDeletion records a deletion that has no other record. A failure is no error while the agent serves: a full disk
 // does not keep a pod from going, and the deletion is known as long as this agent lives.
 func (m *manager) noteDeletion(a endpoint.Attachment, began time.Duration) []error {
-	err := m.ledger.NoteDeletion(ledger.DeletionNote{Attachment: a, Began: began, Boot: m.clock.boot()})
+	err := m.ledger.NoteDeletion(ledger.DeletionNote{Attachment: a, Began: began, Boot: m.boot()})
 	switch {
 	case err == nil:
 		return nil

@@ -77,7 +77,16 @@ type decision struct {
 // it is lost, and more than four.
 func plan(in inventory) (decisions []decision, links []endpoint.Endpoint) {
 	decisions = make([]decision, len(in.records))
-	newest := newestContainers(in.records)
+	// When the ADD of the newest container of each pod began that is on record as whole. The ledger may hold the older ones
+	// still: their deletion failed, or could not be written.
+	newest := map[podInterface]time.Duration{}
+	for _, r := range in.records {
+		place, ok := podInterfaceOf(r.record.Endpoint.Spec)
+		hold := HoldReason(r.record.Held)
+		if ok && (r.record.Phase == ledger.Committed || hold == LinkLost || hold == RestoreFailed) {
+			newest[place] = max(newest[place], r.record.Endpoint.Spec.Began)
+		}
+	}
 	counted, lost := 0, []int{}
 	for i, r := range in.records {
 		d := decideExplained(r, newest, in.surveyed)
@@ -132,20 +141,6 @@ func decideExplained(r recorded, newest map[podInterface]time.Duration, surveyed
 		d.action, d.why, d.config = planRemove, halfDone[phase], configOfRecord(r.record)
 	}
 	return d
-}
-
-// newestContainers returns when the ADD of the newest container of each pod began that is on record as whole. The
-// ledger may hold the older ones still: their deletion failed, or could not be written.
-func newestContainers(records []recorded) map[podInterface]time.Duration {
-	newest := map[podInterface]time.Duration{}
-	for _, r := range records {
-		place, ok := podInterfaceOf(r.record.Endpoint.Spec)
-		hold := HoldReason(r.record.Held)
-		if ok && (r.record.Phase == ledger.Committed || hold == LinkLost || hold == RestoreFailed) {
-			newest[place] = max(newest[place], r.record.Endpoint.Spec.Began)
-		}
-	}
-	return newest
 }
 
 // configOfRecord returns the config for a deletion that an earlier agent began, perhaps before this life, whose undo

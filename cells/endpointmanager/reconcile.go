@@ -47,7 +47,9 @@ func (e *managed) reconcile(msg *message) (a answer) {
 		if msg.verb != verbCreate {
 			return a // after a failure the endpoint stays as it was
 		}
-		a.ep, a.err = e.ep, e.whyEnded(err)
+		if a.ep, a.err = e.ep, err; err != nil && e.life.Err() != nil { // its deletion has ended it
+			a.err = fmt.Errorf("%w: %w", ErrDeleted, err)
+		}
 		if err == nil || e.phase == "" {
 			if err != nil { // no step has run, and there is no record
 				e.become(outside, endpoint.Invalid)
@@ -191,7 +193,13 @@ func (e *managed) bringUp(ctx context.Context, msg *message) answer {
 		return e.change(ctx, e.ep, msg.metadata)
 
 	case verbHold:
-		e.occupy()
+		for _, step := range e.m.steps {
+			if holder, ok := step.(endpoint.Occupier); ok {
+				if err := holder.Occupy(e.ep); err != nil {
+					e.m.log.Warn("another endpoint has a part of a held attachment", "step", step.Name(), attrs(e.ep), "error", err)
+				}
+			}
+		}
 		e.become(outside, endpoint.Held)
 		e.m.registry.withLock(func() { e.held = &Held{Endpoint: e.ep, Reason: msg.reason, Detail: msg.detail} })
 		if msg.reason == RestoreFailed { // the others are on record already
@@ -268,14 +276,6 @@ func (e *managed) hasDeletionRecord() (named bool) {
 	return named
 }
 
-// whyEnded says that a creation was deleted, when that ended it. It is asked before the undo.
-func (e *managed) whyEnded(err error) error {
-	if err != nil && e.life.Err() != nil {
-		return fmt.Errorf("%w: %w", ErrDeleted, err)
-	}
-	return err
-}
-
 // withAdded is the endpoint with everything that a step may add.
 func withAdded(ep, added endpoint.Endpoint) endpoint.Endpoint {
 	ep.Addresses, ep.Pool, ep.IPAMResult = added.Addresses, added.Pool, added.IPAMResult
@@ -303,10 +303,15 @@ func (e *managed) change(ctx context.Context, changed endpoint.Endpoint, metadat
 		rec.Endpoint = changed
 		err = e.m.ledger.Put(rec)
 	}
-	if err != nil {
-		if updated {
-			err = e.takeBack(ctx, err)
+	if err != nil && updated { // the steps get the metadata from before
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), undoTimeout)
+		defer cancel()
+		if undoErr := each(e.m.steps, func(u endpoint.Updater) error { return u.Update(ctx, e.ep) }); undoErr != nil {
+			err = errors.Join(err, fmt.Errorf("undo: %w", undoErr))
 		}
+		err = fault.Wrap(fault.KindOf(err), err)
+	}
+	if err != nil {
 		return answer{err: err}
 	}
 	if changed.Spec != before.Spec { // a later ADD
@@ -324,16 +329,6 @@ func (e *managed) change(ctx context.Context, changed endpoint.Endpoint, metadat
 		e.m.log.Info("labels of an endpoint changed", attrs(e.ep))
 	}
 	return answer{ep: e.ep}
-}
-
-// takeBack gives the steps the metadata from before an update that failed, and returns why it failed.
-func (e *managed) takeBack(ctx context.Context, err error) error {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), undoTimeout)
-	defer cancel()
-	if undoErr := each(e.m.steps, func(u endpoint.Updater) error { return u.Update(ctx, e.ep) }); undoErr != nil {
-		err = errors.Join(err, fmt.Errorf("undo: %w", undoErr))
-	}
-	return fault.Wrap(fault.KindOf(err), err)
 }
 
 // restoreSteps runs the Restore of the steps in order, as far as they succeed.
@@ -358,17 +353,6 @@ func each[T any](steps endpoint.Steps, do func(T) error) error {
 		}
 	}
 	return nil
-}
-
-// occupy keeps the endpoint's resources from all others.
-func (e *managed) occupy() {
-	for _, step := range e.m.steps {
-		if holder, ok := step.(endpoint.Occupier); ok {
-			if err := holder.Occupy(e.ep); err != nil {
-				e.m.log.Warn("another endpoint has a part of a held attachment", "step", step.Name(), attrs(e.ep), "error", err)
-			}
-		}
-	}
 }
 
 // retryLater sets the timer for the next try of a removal. The wait doubles with each failure.

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"porin.dev/porin/cells/endpoint"
+	"porin.dev/porin/internal/task"
 )
 
 // registry knows the endpoints and the calls that came for them. Its lock is the only one of the core. The lock is held
@@ -44,16 +45,10 @@ func podInterfaceOf(spec endpoint.Spec) (podInterface, bool) {
 func newRegistry(maxEndpoints uint16) *registry {
 	return &registry{
 		stopped: true, byAttachment: map[endpoint.Attachment]*managed{}, byContainer: map[string]map[*managed]bool{},
-		byPod: map[podInterface]map[*managed]bool{}, numbers: newIDs(maxEndpoints), calls: newCallOrder(),
+		byPod: map[podInterface]map[*managed]bool{}, numbers: newIDs(maxEndpoints),
+		calls:    callOrder{deleted: map[endpoint.Attachment]time.Duration{}, newest: map[podInterface]latestAdd{}},
 		creating: map[endpoint.Attachment]int{}, withheld: map[string]withheld{},
 	}
-}
-
-// open lets callers change endpoints.
-func (r *registry) open() {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.stopped = false
 }
 
 // close lets no call in any more. Messages that were posted are still served.
@@ -127,14 +122,6 @@ func (r *registry) remember(a endpoint.Attachment, began time.Duration, swept *m
 	return swept, unnamed
 }
 
-// rememberContainer records the deletion of a container, and returns its endpoints.
-func (r *registry) rememberContainer(id string, began time.Duration) []*managed {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.calls.rememberDelete(endpoint.Attachment{ContainerID: id}, began)
-	return sorted(r.byContainer[id])
-}
-
 // rememberDeletionRecord marks the endpoints whose end a deletion record asks for: all of a container without an
 // interface name.
 func (r *registry) rememberDeletionRecord(a endpoint.Attachment, began time.Duration) {
@@ -206,7 +193,7 @@ func (r *registry) post(e *managed, msg *message) bool {
 		return false
 	}
 	e.mailbox = append(e.mailbox, msg)
-	e.wakeLocked()
+	task.Wake(e.wake)
 	return true
 }
 
@@ -275,32 +262,6 @@ func (r *registry) beganAt(e *managed) time.Duration {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return e.began
-}
-
-// deletedAt is when the latest deletion of the attachment began; 0 when none is remembered.
-func (r *registry) deletedAt(a endpoint.Attachment) time.Duration {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.calls.deleted[a]
-}
-
-// forget removes the times of calls that began before the given time.
-func (r *registry) forget(before time.Duration) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.calls.forget(before, func(pod podInterface) bool { return len(r.byPod[pod]) > 0 })
-}
-
-// beginCreation lists a creation until it is over.
-func (r *registry) beginCreation(a endpoint.Attachment) (over func()) {
-	r.withLock(func() { r.creating[a]++ })
-	return func() {
-		r.withLock(func() {
-			if r.creating[a]--; r.creating[a] == 0 {
-				delete(r.creating, a)
-			}
-		})
-	}
 }
 
 // sorted returns the endpoints in the order of their attachments, so that work on several of them has the same order
@@ -388,10 +349,6 @@ type latestAdd struct {
 	containerID string
 }
 
-func newCallOrder() callOrder {
-	return callOrder{deleted: map[endpoint.Attachment]time.Duration{}, newest: map[podInterface]latestAdd{}}
-}
-
 // rememberDelete records a deletion that a caller began at that time; 0 is a deletion without a caller.
 func (c *callOrder) rememberDelete(a endpoint.Attachment, began time.Duration) {
 	if began > 0 {
@@ -420,10 +377,4 @@ func (c *callOrder) refuse(spec endpoint.Spec) error {
 		return fmt.Errorf("%w: this ADD began %s before that of container %.64s", ErrSuperseded, newer.began-spec.Began, newer.containerID)
 	}
 	return nil
-}
-
-// forget removes calls that began before the given time. alive reports whether an interface of a pod has an endpoint.
-func (c *callOrder) forget(before time.Duration, alive func(podInterface) bool) {
-	maps.DeleteFunc(c.deleted, func(_ endpoint.Attachment, began time.Duration) bool { return began < before })
-	maps.DeleteFunc(c.newest, func(pod podInterface, add latestAdd) bool { return add.began < before && !alive(pod) })
 }

@@ -1,68 +1,38 @@
 package endpointmanager
 
 import (
-	"time"
-
 	v1 "porin.dev/porin/api/v1"
 	"porin.dev/porin/cells/endpoint"
 )
 
-// Report counts what a start made of the ledger.
-type Report struct {
-	Adopted  int // endpoints brought back as they were
-	Replaced int // endpoints brought back with restored parts
-	Undone   int // attachments that were half made, half deleted, deleted meanwhile, or could not be brought back
-	Duration time.Duration
-	Reasons  []ReportReason // of the endpoints that were replaced or undone, the first 100
-	Removed  []string       // things with Porin's mark that belonged to no endpoint, the first 100
-}
-
-// maxReported bounds the lists of a Report: it is a part of each answer of GET /v1/status.
+// maxReported bounds the lists of a report: it is a part of each answer of GET /v1/status.
 const maxReported = 100
 
-// ReportReason is why an endpoint was not brought back as it was.
-type ReportReason struct {
-	Attachment endpoint.Attachment
-	Undone     bool // else replaced
-	Reasons    []string
-}
+// report is what a start made of the ledger.
+type report struct{ v1.Restored }
 
-func (r *Report) adopted(a endpoint.Attachment, replaced []string) {
+func (r *report) adopted(a endpoint.Attachment, replaced []string) {
 	if len(replaced) == 0 {
 		r.Adopted++
 		return
 	}
 	r.Replaced++
-	r.explain(ReportReason{Attachment: a, Reasons: replaced})
+	r.explain(a, "replaced", replaced)
 }
 
-func (r *Report) undone(a endpoint.Attachment, why string) {
+func (r *report) undone(a endpoint.Attachment, why string) {
 	r.Undone++
-	r.explain(ReportReason{Attachment: a, Undone: true, Reasons: []string{why}})
+	r.explain(a, "undone", []string{why})
 }
 
-func (r *Report) explain(reason ReportReason) {
+func (r *report) explain(a endpoint.Attachment, outcome string, reasons []string) {
 	if len(r.Reasons) < maxReported {
-		r.Reasons = append(r.Reasons, reason)
+		r.Reasons = append(r.Reasons, v1.RestoredEndpoint{Endpoint: a.String(), Outcome: outcome, Reasons: reasons})
 	}
 }
 
-func (r *Report) removed(names []string) {
+func (r *report) removed(names []string) {
 	r.Removed = append(r.Removed, names[:min(len(names), maxReported-len(r.Removed))]...)
-}
-
-func (r Report) toV1() v1.Restored {
-	out := v1.Restored{Adopted: r.Adopted, Replaced: r.Replaced, Undone: r.Undone, Duration: r.Duration, Removed: r.Removed}
-	for _, reason := range r.Reasons {
-		outcome := "replaced"
-		if reason.Undone {
-			outcome = "undone"
-		}
-		out.Reasons = append(out.Reasons, v1.RestoredEndpoint{
-			Endpoint: reason.Attachment.String(), Outcome: outcome, Reasons: reason.Reasons,
-		})
-	}
-	return out
 }
 
 // reporter is the manager's part of GET /v1/status.
@@ -84,6 +54,14 @@ func (r reporter) Report(status *v1.Status) {
 			status.Endpoints[string(state)] = n
 		}
 	}
-	status.Restored = r.service.Restored().toV1()
-	status.Held = heldToV1(r.holder.Held())
+	status.Restored = r.service.Restored()
+	held := r.holder.Held()
+	status.Held = v1.Held{Count: len(held)}
+	for _, h := range held[:min(len(held), maxReported)] {
+		ep := h.Endpoint
+		status.Held.Endpoints = append(status.Held.Endpoints, v1.HeldEndpoint{
+			Endpoint: ep.Spec.Attachment.String(), Link: ep.Host.Name, Addresses: v1.Addresses(ep.Addresses),
+			Reason: string(h.Reason), Detail: h.Detail,
+		})
+	}
 }

@@ -2,6 +2,7 @@ package endpointmanager
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math"
 	"slices"
@@ -31,7 +32,7 @@ const (
 type restorer struct {
 	m         *manager
 	newLedger bool // it had no record and no tombstone
-	report    Report
+	report    report
 }
 
 // restoration is an endpoint of an earlier life of the agent on its way back.
@@ -79,11 +80,18 @@ func (r *restorer) restore(ctx context.Context) error {
 		return err
 	}
 	r.report.Duration = time.Since(began)
-	removed, err := prune(ctx, r.m.steps, r.m.table.List())
-	r.report.removed(removed)
-	if err != nil { // a leak is no reason to leave the node without an agent
-		r.m.log.Error("leftovers stay; doctor shows them", "error", err)
+	var removed []string // things with Porin's mark that belong to no living endpoint
+	live := r.m.table.List()
+	for _, step := range r.m.steps {
+		if p, ok := step.(endpoint.Pruner); ok {
+			names, err := p.Prune(ctx, live)
+			removed = append(removed, names...)
+			if err != nil { // a leak is no reason to leave the node without an agent
+				r.m.log.Error("leftovers stay; doctor shows them", "step", step.Name(), "error", err)
+			}
+		}
 	}
+	r.report.removed(removed)
 	if err := ctx.Err(); err != nil {
 		return err
 	}
@@ -97,11 +105,13 @@ func (r *restorer) restore(ctx context.Context) error {
 	return nil
 }
 
-// load makes an endpoint of each record. Living endpoints come first: a half made endpoint must not find the address of
-// a living endpoint free. isNew means that nothing was ever written to the ledger. A former ledger is of another boot,
-// and load does not change it.
+// loadOrder is for the first records of a start: a half made endpoint must not find the address of a living one free.
+var loadOrder = map[ledger.Phase]int{ledger.Committed: -2, ledger.Held: -1}
+
+// load makes an endpoint of each record. isNew means that nothing was ever written to the ledger. A former ledger is of
+// another boot, and load does not change it.
 func (r *restorer) load(former bool) (list []*restoration, isNew bool, err error) {
-	now := r.m.clock.boot()
+	now := r.m.boot()
 	if !former {
 		if err := r.m.ledger.Expire(now-r.m.cfg.TombstoneTTL, now); err != nil {
 			return nil, false, err
@@ -114,16 +124,16 @@ func (r *restorer) load(former bool) (list []*restoration, isNew bool, err error
 	if err != nil {
 		return nil, false, err
 	}
-	slices.SortStableFunc(records, func(a, b ledger.Record) int { return phaseOrder(a.Phase) - phaseOrder(b.Phase) })
+	slices.SortStableFunc(records, func(a, b ledger.Record) int { return loadOrder[a.Phase] - loadOrder[b.Phase] })
 	r.m.registry.withLock(func() {
 		for _, rec := range records {
 			if !r.m.registry.numbers.reserve(rec.Endpoint.ID) {
 				err = ledger.Damaged(r.m.ledger.Path(), fmt.Errorf("endpoint %s: number %d: %w", rec.Endpoint.Spec.Attachment, rec.Endpoint.ID, ErrInUse))
 				return
 			}
-			one := &restoration{recorded: recorded{record: rec, former: former || rec.FromFuture(now)}}
-			if one.former {
-				one.record = rec.WithoutTimes()
+			one := &restoration{recorded: recorded{record: rec, former: former || rec.Boot > now}} // a record of the future is of another boot, too
+			if one.former {                                                                        // the times of the boot clock mean nothing
+				one.record.Endpoint.Spec.Began, one.record.Config.Began, one.record.Boot = 0, 0, 0
 			}
 			list = append(list, r.addLocked(one))
 			r.m.registry.calls.rememberAdd(one.record.Endpoint.Spec)
@@ -131,16 +141,6 @@ func (r *restorer) load(former bool) (list []*restoration, isNew bool, err error
 		}
 	})
 	return list, isNew && len(records) == 0, err
-}
-
-func phaseOrder(p ledger.Phase) int {
-	switch p {
-	case ledger.Committed:
-		return 0
-	case ledger.Held:
-		return 1
-	}
-	return 2
 }
 
 // loadDeletions reads recent deletions, for the order of calls and for the steps. none means that there are none.
@@ -153,7 +153,7 @@ func (r *restorer) loadDeletions() (none bool, err error) {
 	if err != nil {
 		return false, err
 	}
-	now, boot := time.Now(), r.m.clock.boot()
+	now, boot := time.Now(), r.m.boot()
 	deletions := make([]endpoint.Deletion, len(tombstones))
 	r.m.registry.withLock(func() {
 		for i, rec := range tombstones {
@@ -218,7 +218,15 @@ func (r *restorer) plan(ctx context.Context, list []*restoration) ([]*restoratio
 			planned, holds = append(planned, one), append(holds, one)
 		}
 	}
-	r.recordHolds(holds)
+	// All holds are on record or none: a start that is killed meanwhile decides on all of them again.
+	recs := make([]ledger.Record, len(holds))
+	for i, one := range holds {
+		recs[i] = one.endpoint.recordOf(ledger.Held, endpoint.DeleteConfig{})
+		recs[i].Held = string(one.decision.hold)
+	}
+	if err := r.m.ledger.PutAll(recs); err != nil {
+		r.m.log.Warn("holds are not on record: the next start decides again", "error", err)
+	}
 	return planned, nil
 }
 
@@ -238,8 +246,22 @@ func (r *restorer) takeInventory(ctx context.Context, list []*restoration) (in i
 			eps = append(eps, one.record.Endpoint)
 		}
 	}
-	lost, surveyed := survey(ctx, r.m.steps, eps, r.m.log)
-	in.surveyed, in.newLedger = surveyed, r.newLedger
+	lost := map[endpoint.Attachment]error{} // for good
+	in.surveyed, in.newLedger = true, r.newLedger
+	for _, step := range r.m.steps {
+		surveyor, ok := step.(endpoint.Surveyor)
+		if !ok {
+			continue
+		}
+		found, err := surveyor.Survey(ctx, eps)
+		if err != nil { // each Restore finds out for itself
+			r.m.log.Warn("endpoints are brought back unchecked", "step", step.Name(), "error", err)
+			in.surveyed = false
+		}
+		for a, err := range found {
+			lost[a] = errors.Join(lost[a], fmt.Errorf("%s: %w", step.Name(), err))
+		}
+	}
 	for _, one := range list {
 		one.lost = lost[one.endpoint.attachment]
 		in.records = append(in.records, one.recorded)
@@ -251,6 +273,30 @@ func (r *restorer) takeInventory(ctx context.Context, list []*restoration) (in i
 		r.m.log.Warn("recent deletions are not known", "error", err)
 	}
 	return in, nil
+}
+
+// find lists the attachments of the kernel. Without that list nothing may be removed from it.
+func find(ctx context.Context, steps endpoint.Steps) (found []endpoint.Endpoint, err error) {
+	for _, step := range steps {
+		finder, ok := step.(endpoint.Finder)
+		if !ok {
+			continue
+		}
+		for try := range restoreTries {
+			var next []endpoint.Endpoint
+			if next, err = finder.Find(ctx, slices.Clone(found)); err == nil {
+				found = next
+				break
+			}
+			if err := task.Sleep(ctx, restoreWait<<try); err != nil {
+				return nil, err
+			}
+		}
+		if err != nil {
+			return nil, fmt.Errorf("list what the kernel has, before anything is removed from it: %s: %w", step.Name(), err)
+		}
+	}
+	return found, nil
 }
 
 // addFound makes an endpoint of a link without a record.
@@ -272,19 +318,6 @@ func (r *restorer) addFound(ep endpoint.Endpoint) (one *restoration, err error) 
 	return one, err
 }
 
-// recordHolds records all new holds or none: a start that is killed meanwhile decides on all of them again. The
-// endpoints have got no message yet.
-func (r *restorer) recordHolds(holds []*restoration) {
-	recs := make([]ledger.Record, len(holds))
-	for i, one := range holds {
-		recs[i] = one.endpoint.recordOf(ledger.Held, endpoint.DeleteConfig{})
-		recs[i].Held = string(one.decision.hold)
-	}
-	if err := r.m.ledger.PutAll(recs); err != nil {
-		r.m.log.Warn("holds are not on record: the next start decides again", "error", err)
-	}
-}
-
 // removeFormer takes down the endpoints of another boot, side by side: other IPAM plugins take their addresses back. A
 // failed removal stays on record, and is tried again.
 func (r *restorer) removeFormer(undoCtx context.Context, list []*restoration) {
@@ -302,7 +335,8 @@ func (r *restorer) removeFormer(undoCtx context.Context, list []*restoration) {
 	_ = group.Wait()
 }
 
-// drive carries out the decisions: each endpoint becomes whole, is held or is taken down. Its error ends the start.
+// drive carries out the decisions: each endpoint becomes whole, is held or is taken down. It waits for removals only
+// until undoCtx ends. Its error ends the start.
 func (r *restorer) drive(ctx, undoCtx context.Context, list []*restoration) error {
 	for _, one := range list {
 		if one.decision.superseded { // its subscribers may not know: that they were told may not be on record
@@ -311,7 +345,20 @@ func (r *restorer) drive(ctx, undoCtx context.Context, list []*restoration) erro
 		}
 	}
 	for _, one := range list {
-		r.carryOut(ctx, undoCtx, one)
+		switch d := one.decision; {
+		case one.former: // removeFormer has done it
+		case d.action == planLeave:
+			r.report.undone(one.endpoint.attachment, d.why)
+		case d.action == planHold:
+			r.hold(ctx, one, d.hold, heldBecause(d.hold, one.record.Endpoint, one.lost))
+		case d.action == planRemove && one.lost != nil && d.why == one.lost.Error():
+			r.giveUp(undoCtx, one, one.lost)
+		case d.action == planRemove:
+			r.report.undone(one.endpoint.attachment, d.why)
+			r.m.removeOne(undoCtx, one.endpoint, d.config, startWatch(endpoint.OperationDel))
+		default:
+			r.adopt(ctx, one)
+		}
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
@@ -320,24 +367,6 @@ func (r *restorer) drive(ctx, undoCtx context.Context, list []*restoration) erro
 		return err
 	}
 	return r.endFailed(ctx, undoCtx, list)
-}
-
-// carryOut carries out one decision. It waits for a removal only until undoCtx ends.
-func (r *restorer) carryOut(ctx, undoCtx context.Context, one *restoration) {
-	switch d := one.decision; {
-	case one.former: // removeFormer has done it
-	case d.action == planLeave:
-		r.report.undone(one.endpoint.attachment, d.why)
-	case d.action == planHold:
-		r.hold(ctx, one, d.hold, heldBecause(d.hold, one.record.Endpoint, one.lost))
-	case d.action == planRemove && one.lost != nil && d.why == one.lost.Error():
-		r.giveUp(undoCtx, one, one.lost)
-	case d.action == planRemove:
-		r.report.undone(one.endpoint.attachment, d.why)
-		r.m.removeOne(undoCtx, one.endpoint, d.config, startWatch(endpoint.OperationDel))
-	default:
-		r.adopt(ctx, one)
-	}
 }
 
 func (r *restorer) adopt(ctx context.Context, one *restoration) {
@@ -375,7 +404,8 @@ func (r *restorer) adoptAgain(ctx context.Context, list []*restoration) error {
 	for try := range restoreTries - 1 {
 		var again []*restoration
 		for _, one := range list {
-			if one.failure != nil && !isFinal(one.failure) {
+			final := []fault.Kind{fault.Invalid, fault.NotFound, fault.Conflict, fault.Deadline} // the same try must fail again
+			if one.failure != nil && !slices.Contains(final, fault.KindOf(one.failure)) {
 				again = append(again, one)
 			}
 		}
@@ -393,15 +423,6 @@ func (r *restorer) adoptAgain(ctx context.Context, list []*restoration) error {
 		}
 	}
 	return nil
-}
-
-// isFinal reports whether the same try must fail again.
-func isFinal(err error) bool {
-	switch fault.KindOf(err) {
-	case fault.Invalid, fault.NotFound, fault.Conflict, fault.Deadline:
-		return true
-	}
-	return false
 }
 
 // endFailed takes down the endpoints that could not be adopted. When most adoptions failed, the node has a fault and

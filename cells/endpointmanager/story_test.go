@@ -212,7 +212,7 @@ func (w *world) report(ts *testscript.TestScript, _ []string) error {
 	r := w.service.Restored()
 	_, _ = fmt.Fprintf(ts.Stdout(), "adopted %d, replaced %d, undone %d\n", r.Adopted, r.Replaced, r.Undone)
 	for _, reason := range r.Reasons {
-		_, _ = fmt.Fprintln(ts.Stdout(), reason.Attachment, strings.Join(reason.Reasons, "; "))
+		_, _ = fmt.Fprintln(ts.Stdout(), reason.Endpoint, strings.Join(reason.Reasons, "; "))
 	}
 	for _, removed := range r.Removed {
 		_, _ = fmt.Fprintln(ts.Stdout(), "removed", removed)

@@ -3,7 +3,6 @@ package endpointmanager
 import (
 	"cmp"
 	"fmt"
-	"net/netip"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -28,14 +27,21 @@ func NewTable() *Table {
 
 // Get implements [Lookup].
 func (t *Table) Get(ref endpoint.Ref) (endpoint.Endpoint, error) {
-	found := t.find(ref)
-	switch len(found) {
-	case 0:
-		return endpoint.Endpoint{}, fmt.Errorf("endpoint %s: %w", ref, ErrNotFound)
-	case 1:
-		return found[0], nil
+	t.mu.RLock()
+	defer t.mu.RUnlock()
+	ids := t.byRef[ref]
+	if id, ok := ref.ID(); ok {
+		ids = []uint16{id}
 	}
-	return endpoint.Endpoint{}, fmt.Errorf("endpoint %s: %w: numbers %d and %d among them", ref, ErrAmbiguous, found[0].ID, found[1].ID)
+	if len(ids) > 1 {
+		return endpoint.Endpoint{}, fmt.Errorf("endpoint %s: %w: numbers %d and %d among them", ref, ErrAmbiguous, ids[0], ids[1])
+	}
+	for _, id := range ids {
+		if ep, ok := t.byID[id]; ok {
+			return ep, nil
+		}
+	}
+	return endpoint.Endpoint{}, fmt.Errorf("endpoint %s: %w", ref, ErrNotFound)
 }
 
 // List implements [Lookup].
@@ -61,31 +67,16 @@ func (t *Table) byAttachment() map[endpoint.Attachment]endpoint.Endpoint {
 	return all
 }
 
-// find returns every endpoint that the reference fits.
-func (t *Table) find(ref endpoint.Ref) []endpoint.Endpoint {
-	t.mu.RLock()
-	defer t.mu.RUnlock()
-	var found []endpoint.Endpoint
-	if id, ok := ref.ID(); ok {
-		if ep, ok := t.byID[id]; ok {
-			found = append(found, ep)
-		}
-		return found
-	}
-	for _, id := range t.byRef[ref] {
-		found = append(found, t.byID[id])
-	}
-	return found
-}
-
 // put inserts or replaces the endpoint with the number of ep. An address that another endpoint has is refused with
 // [ErrInUse], and nothing changes.
 func (t *Table) put(ep endpoint.Endpoint) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for _, addr := range ep.Addresses.List() {
-		if err := t.checkAddress(ep.ID, addr); err != nil {
-			return err
+		for _, other := range t.byRef[endpoint.ByAddress(addr)] {
+			if other != ep.ID {
+				return fmt.Errorf("address %s: %w, number %d (%s)", addr, ErrInUse, other, t.byID[other].Spec.Attachment)
+			}
 		}
 	}
 	t.insert(ep)
@@ -101,15 +92,6 @@ func (t *Table) insert(ep endpoint.Endpoint) {
 		slices.Sort(ids)
 		t.byRef[ref] = ids
 	}
-}
-
-func (t *Table) checkAddress(id uint16, addr netip.Addr) error {
-	for _, other := range t.byRef[endpoint.ByAddress(addr)] {
-		if other != id {
-			return fmt.Errorf("address %s: %w, number %d (%s)", addr, ErrInUse, other, t.byID[other].Spec.Attachment)
-		}
-	}
-	return nil
 }
 
 // transition moves ep to another state, here and in the table, or refuses and counts it. An endpoint in a terminal

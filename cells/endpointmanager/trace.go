@@ -42,19 +42,13 @@ func (w *stopwatch) lap(name string, err error) error {
 	return err
 }
 
-// finish returns the trace of the whole operation, whose error says what took the time.
+// finish returns the trace of the whole operation, whose error says how long it took, and which phase most of that.
 func (w *stopwatch) finish(ep endpoint.Endpoint, err error) endpoint.Trace {
-	w.trace.Endpoint, w.trace.Err = ep, withSlowestPhase(err, w.trace)
-	return w.trace
-}
-
-// withSlowestPhase adds to the error of an operation how long it took, and which phase took most of that.
-func withSlowestPhase(err error, t endpoint.Trace) error {
-	slowest, ok := t.SlowestPhase()
-	if err == nil || !ok {
-		return err
+	w.trace.Endpoint, w.trace.Err = ep, err
+	if slowest, ok := w.trace.SlowestPhase(); ok && err != nil {
+		w.trace.Err = fmt.Errorf("%w (after %s, of which %s took %s)", err, brief(w.trace.Duration), slowest.Name, brief(slowest.Duration))
 	}
-	return fmt.Errorf("%w (after %s, of which %s took %s)", err, brief(t.Duration), slowest.Name, brief(slowest.Duration))
+	return w.trace
 }
 
 // brief keeps three figures.
@@ -104,26 +98,22 @@ func (t *traces) latest(wanted func(endpoint.Endpoint) bool) []endpoint.Trace {
 	return list
 }
 
-func traceToV1(t endpoint.Trace) v1.Trace {
-	out := v1.Trace{
-		Operation: string(t.Operation), Endpoint: t.Endpoint.Spec.Attachment.String(), Pod: t.Endpoint.Spec.Pod.String(),
-		Began: t.Began, Phases: []v1.Phase{}, Error: fault.Text(t.Err),
-	}
-	for _, p := range t.Phases {
-		out.Duration += p.Duration
-		out.Phases = append(out.Phases, v1.Phase{Name: p.Name, Duration: p.Duration, Error: fault.Text(p.Err)})
-	}
-	return out
-}
-
 func (s routes) traces(w http.ResponseWriter, r *http.Request) error {
 	wanted, err := traceFilter(r.URL.Query().Get("ref"))
 	if err != nil {
 		return err
 	}
 	list := []v1.Trace{}
-	for _, trace := range s.Traces.latest(wanted) {
-		list = append(list, traceToV1(trace))
+	for _, t := range s.Traces.latest(wanted) {
+		out := v1.Trace{
+			Operation: string(t.Operation), Endpoint: t.Endpoint.Spec.Attachment.String(), Pod: t.Endpoint.Spec.Pod.String(),
+			Began: t.Began, Phases: []v1.Phase{}, Error: fault.Text(t.Err),
+		}
+		for _, p := range t.Phases {
+			out.Duration += p.Duration
+			out.Phases = append(out.Phases, v1.Phase{Name: p.Name, Duration: p.Duration, Error: fault.Text(p.Err)})
+		}
+		list = append(list, out)
 	}
 	return httpx.JSON(w, http.StatusOK, list)
 }

@@ -38,12 +38,11 @@ type Queue struct {
 	limit  int
 	waited func(Lane, time.Duration) // told of each wait that ended in an admission
 
-	mu       sync.Mutex // guards the fields below
-	running  [Lanes]int
-	deletes  []*ticket
-	critical []*ticket
-	fair     map[string][]*ticket
-	turns    []string // the namespaces of fair, in the order of their turns
+	mu      sync.Mutex // guards the fields below
+	running [Lanes]int
+	plain   [Fair][]*ticket // of the other lanes
+	fair    map[string][]*ticket
+	turns   []string // the namespaces of fair, in the order of their turns
 }
 
 // Queues keeps apart the endpoints that a hanging IPAM plugin can hold up, and all others.
@@ -113,7 +112,9 @@ func (a *Queue) admit() {
 			return
 		}
 		a.dequeue(t)
-		a.rotate(t.namespace)
+		if i := slices.Index(a.turns, t.namespace); i >= 0 { // it has had its turn: the others go before it
+			a.turns = append(slices.Delete(a.turns, i, i+1), t.namespace)
+		}
 		a.running[t.lane]++
 		close(t.turn)
 	}
@@ -123,13 +124,13 @@ func (a *Queue) admit() {
 func (a *Queue) next() *ticket {
 	creations := a.running[Critical] + a.running[Fair]
 	switch {
-	case len(a.deletes) > 0:
+	case len(a.plain[Deletions]) > 0:
 		if a.running[Deletions] < a.limit {
-			return a.deletes[0]
+			return a.plain[Deletions][0]
 		}
 	case creations+a.running[Deletions] >= a.limit:
-	case len(a.critical) > 0:
-		return a.critical[0]
+	case len(a.plain[Critical]) > 0:
+		return a.plain[Critical][0]
 	case len(a.turns) > 0:
 		return a.fair[a.turns[0]][0]
 	}
@@ -162,12 +163,12 @@ func (a *Queue) giveUp(t *ticket) (ahead int, waiting bool) {
 func (a *Queue) ahead(t *ticket) int {
 	switch t.lane {
 	case Deletions:
-		return slices.Index(a.deletes, t)
+		return slices.Index(a.plain[Deletions], t)
 	case Critical:
-		return len(a.deletes) + slices.Index(a.critical, t)
+		return len(a.plain[Deletions]) + slices.Index(a.plain[Critical], t)
 	}
 	mine := slices.Index(a.fair[t.namespace], t)
-	ahead := len(a.deletes) + len(a.critical) + mine
+	ahead := len(a.plain[Deletions]) + len(a.plain[Critical]) + mine
 	for namespace, others := range a.fair {
 		if namespace != t.namespace {
 			ahead += min(len(others), mine+1)
@@ -178,28 +179,21 @@ func (a *Queue) ahead(t *ticket) int {
 
 // enqueue expects the lock.
 func (a *Queue) enqueue(t *ticket) {
-	switch t.lane {
-	case Deletions:
-		a.deletes = append(a.deletes, t)
-	case Critical:
-		a.critical = append(a.critical, t)
-	default:
-		if len(a.fair[t.namespace]) == 0 {
-			a.turns = append(a.turns, t.namespace)
-		}
-		a.fair[t.namespace] = append(a.fair[t.namespace], t)
+	if t.lane < Fair {
+		a.plain[t.lane] = append(a.plain[t.lane], t)
+		return
 	}
+	if len(a.fair[t.namespace]) == 0 {
+		a.turns = append(a.turns, t.namespace)
+	}
+	a.fair[t.namespace] = append(a.fair[t.namespace], t)
 }
 
 // dequeue expects the lock.
 func (a *Queue) dequeue(t *ticket) {
 	same := func(other *ticket) bool { return other == t }
-	switch t.lane {
-	case Deletions:
-		a.deletes = slices.DeleteFunc(a.deletes, same)
-		return
-	case Critical:
-		a.critical = slices.DeleteFunc(a.critical, same)
+	if t.lane < Fair {
+		a.plain[t.lane] = slices.DeleteFunc(a.plain[t.lane], same)
 		return
 	}
 	a.fair[t.namespace] = slices.DeleteFunc(a.fair[t.namespace], same)
@@ -209,18 +203,13 @@ func (a *Queue) dequeue(t *ticket) {
 	}
 }
 
-// rotate puts a namespace that has had its turn behind the others. It expects the lock.
-func (a *Queue) rotate(namespace string) {
-	if i := slices.Index(a.turns, namespace); i >= 0 {
-		a.turns = append(slices.Delete(a.turns, i, i+1), namespace)
-	}
-}
-
 // Counts returns how many wait and how many are at work, by lane.
 func (a *Queue) Counts() (waiting, running [Lanes]int) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	waiting[Deletions], waiting[Critical] = len(a.deletes), len(a.critical)
+	for l, tickets := range a.plain {
+		waiting[l] = len(tickets)
+	}
 	for _, tickets := range a.fair {
 		waiting[Fair] += len(tickets)
 	}

@@ -33,14 +33,9 @@ func (c *commits) commit(change func(*bbolt.Tx) error) error {
 		own.turn <- true
 	}
 	c.mu.Unlock()
-	if <-own.turn {
-		c.write(own)
+	if isOwn := <-own.turn; !isOwn {
+		return own.err
 	}
-	return own.err
-}
-
-// write writes all who wait, and passes the turn on.
-func (c *commits) write(own *commit) {
 	c.mu.Lock()
 	batch := c.waiting
 	c.waiting = nil
@@ -66,4 +61,5 @@ func (c *commits) write(own *commit) {
 	if c.busy = len(c.waiting) > 0; c.busy {
 		c.waiting[0].turn <- true
 	}
+	return own.err
 }

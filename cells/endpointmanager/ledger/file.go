@@ -55,7 +55,15 @@ func Open(path string) (*File, error) {
 		return nil, err
 	}
 	err = db.Update(func(tx *bbolt.Tx) error {
-		if err := checkBuckets(tx); err != nil {
+		// Attachments in another form are refused. What else a later version keeps is passed over, so that the way back to
+		// this one stays open.
+		err := tx.ForEach(func(name []byte, _ *bbolt.Bucket) error {
+			if bytes.HasPrefix(name, []byte("attachments")) && !bytes.Equal(name, attachmentsBucket) {
+				return fmt.Errorf("bucket %q: %w", name, ErrOtherVersion)
+			}
+			return nil
+		})
+		if err != nil {
 			return err
 		}
 		for _, name := range [][]byte{attachmentsBucket, tombstonesBucket, notesBucket, tryBucket, originBucket} {
@@ -89,15 +97,7 @@ func (l *File) Lost() error {
 	return err
 }
 
-func (l *File) Put(rec Record) error {
-	value, err := json.Marshal(rec)
-	if err != nil {
-		return fmt.Errorf("encode ledger record of %s: %w", rec.Endpoint.Spec.Attachment, err)
-	}
-	return l.update(func(tx *bbolt.Tx) error {
-		return tx.Bucket(attachmentsBucket).Put(rec.key(), value)
-	})
-}
+func (l *File) Put(rec Record) error { return l.PutAll([]Record{rec}) }
 
 func (l *File) PutAll(recs []Record) error {
 	values := make([][]byte, len(recs))
@@ -154,30 +154,21 @@ func ReadOrigin(path string) (o Origin, err error) {
 // ReadAttachments returns the records of a ledger that is not open, and changes nothing.
 func ReadAttachments(path string) (records []Record, err error) {
 	err = ledgerKind.Read(path, func(tx *bbolt.Tx) error {
-		bucket := tx.Bucket(attachmentsBucket)
-		if bucket == nil {
+		if tx.Bucket(attachmentsBucket) == nil {
 			return nil
 		}
-		return bucket.ForEach(func(key, value []byte) error {
-			record, err := decodeRecord(key, value)
-			records = append(records, record)
-			return err
-		})
+		records, err = readRecords(tx, attachmentsBucket)
+		return err
 	})
 	return records, err
 }
 
 // readOrigin leaves o as it is when the ledger says nothing of its origin.
 func readOrigin(tx *bbolt.Tx, o *Origin) error {
-	bucket := tx.Bucket(originBucket)
-	if bucket == nil {
-		return nil
+	if bucket := tx.Bucket(originBucket); bucket != nil && bucket.Get(originKey) != nil {
+		return json.Unmarshal(bucket.Get(originKey), o)
 	}
-	value := bucket.Get(originKey)
-	if value == nil {
-		return nil
-	}
-	return json.Unmarshal(value, o)
+	return nil
 }
 
 func (l *File) Origin() (o Origin, err error) {
@@ -206,13 +197,13 @@ func (l *File) Expire(oldest, newest time.Duration) error {
 	begin, end := timeKey(max(0, oldest)), timeKey(newest)
 	return l.update(func(tx *bbolt.Tx) error {
 		tombstones, notes := tx.Bucket(tombstonesBucket), tx.Bucket(notesBucket)
-		var old, former, expired [][]byte
+		var old, expired [][]byte
 		c := tombstones.Cursor()
 		for key, _ := c.First(); key != nil && bytes.Compare(key, begin) < 0; key, _ = c.Next() {
 			old = append(old, bytes.Clone(key))
 		}
 		for key, _ := c.Last(); key != nil && bytes.Compare(key[:min(8, len(key))], end) > 0; key, _ = c.Prev() {
-			former = append(former, bytes.Clone(key))
+			old = append(old, bytes.Clone(key))
 		}
 		err := notes.ForEach(func(key, value []byte) error {
 			var n DeletionNote
@@ -221,17 +212,14 @@ func (l *File) Expire(oldest, newest time.Duration) error {
 			}
 			return nil
 		})
-		return errors.Join(err, deleteAll(tombstones, old), deleteAll(tombstones, former), deleteAll(notes, expired))
-	})
-}
-
-func deleteAll(bucket *bbolt.Bucket, keys [][]byte) error {
-	for _, key := range keys {
-		if err := bucket.Delete(key); err != nil {
-			return err
+		for _, key := range old {
+			err = errors.Join(err, tombstones.Delete(key))
 		}
-	}
-	return nil
+		for _, key := range expired {
+			err = errors.Join(err, notes.Delete(key))
+		}
+		return err
+	})
 }
 
 func (l *File) Attachments() ([]Record, error) { return l.read(attachmentsBucket) }
@@ -251,17 +239,10 @@ func (l *File) DeletionNotes() (notes []DeletionNote, err error) {
 	return notes, err
 }
 
-func (l *File) read(bucket []byte) ([]Record, error) {
-	var records []Record
-	err := l.db.View(func(tx *bbolt.Tx) error {
-		return tx.Bucket(bucket).ForEach(func(key, value []byte) error {
-			rec, err := decodeRecord(key, value)
-			if err != nil {
-				return fmt.Errorf("record %q: %w", key, err)
-			}
-			records = append(records, rec)
-			return nil
-		})
+func (l *File) read(bucket []byte) (records []Record, err error) {
+	err = l.db.View(func(tx *bbolt.Tx) error {
+		records, err = readRecords(tx, bucket)
+		return err
 	})
 	if errors.Is(err, ErrOtherVersion) {
 		return nil, ledgerFault(l.db.Path(), err)
@@ -270,6 +251,19 @@ func (l *File) read(bucket []byte) ([]Record, error) {
 		return nil, Damaged(l.db.Path(), err)
 	}
 	return records, nil
+}
+
+// readRecords returns the records of a bucket, and stops at the first one that it cannot read.
+func readRecords(tx *bbolt.Tx, bucket []byte) (records []Record, err error) {
+	err = tx.Bucket(bucket).ForEach(func(key, value []byte) error {
+		rec, err := decodeRecord(key, value)
+		if err != nil {
+			return fmt.Errorf("record %q: %w", key, err)
+		}
+		records = append(records, rec)
+		return nil
+	})
+	return records, err
 }
 
 // decodeRecord refuses what it does not understand: an attachment in a phase that it does not know may be alive.
@@ -315,4 +309,20 @@ func ledgerFault(path string, err error) error {
 		err = fmt.Errorf("%w: free space in %s", err, filepath.Dir(path))
 	}
 	return fault.Wrap(fault.Unavailable, fmt.Errorf("ledger %s: %w", path, err))
+}
+
+// ledgerKind is the ledger's file. An empty file in place of a damaged file would make every living endpoint of the
+// node an orphan.
+var ledgerKind = boltfile.Kind{Name: "ledger", Fault: ledgerFault, Damaged: Damaged}
+
+// ErrRemoved is why a ledger is lost when its file is not there any more.
+var ErrRemoved = errors.New("it was removed")
+
+// ErrOtherVersion is returned when the ledger holds what this agent does not know, and must not take for nothing.
+var ErrOtherVersion = errors.New("it was written by another version of porin-agent")
+
+// Damaged says what to do about a ledger that holds what cannot be.
+func Damaged(path string, err error) error {
+	return fault.Wrap(fault.Internal, fmt.Errorf("ledger %s is damaged: %w; running pods keep their network as it is. "+
+		"To go on, restore the file, or drain the node, move the file away and start the agent", path, err))
 }

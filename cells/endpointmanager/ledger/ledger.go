@@ -75,13 +75,3 @@ type Origin struct {
 	Boot  string // as internal/boottime.ID
 	NetNS uint64 // its cookie
 }
-
-// WithoutTimes is the record without what means nothing in another boot: the times of the boot clock.
-func (r Record) WithoutTimes() Record {
-	r.Endpoint.Spec.Began, r.Config.Began, r.Boot = 0, 0, 0
-	return r
-}
-
-// FromFuture reports whether the record is of another boot although the ledger does not say so: it was written in the
-// future.
-func (r Record) FromFuture(now time.Duration) bool { return r.Boot > now }
