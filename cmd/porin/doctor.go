@@ -12,23 +12,20 @@ import (
 
 // doctorCommand is "porin doctor". Its findings are on stdout, and a failure.
 func doctorCommand(ctx context.Context, s *session, _ []string) error {
-	answer, err := s.runDoctor(ctx)
+	if s.repair && s.endpoint != "" {
+		return usageOf([]string{"doctor"}, "want --endpoint or --repair, not both")
+	}
+	examine := s.client.Doctor
+	if s.repair {
+		examine = s.client.Repair
+	}
+	answer, err := examine(ctx, s.endpoint)
 	if err != nil {
 		return err
 	}
 	return s.printFindings(answer, func(w io.Writer) {
 		_, _ = fmt.Fprintf(w, "All agrees, as examined in %s.\n", shortDuration(answer.Duration))
 	})
-}
-
-func (s *session) runDoctor(ctx context.Context) (v1.Doctor, error) {
-	switch {
-	case s.repair && s.endpoint != "":
-		return v1.Doctor{}, usageOf([]string{"doctor"}, "want --endpoint or --repair, not both")
-	case s.repair:
-		return s.client.Repair(ctx, "")
-	}
-	return s.client.Doctor(ctx, s.endpoint)
 }
 
 // printFindings ends with what noFindings writes when all agrees.
@@ -57,7 +54,16 @@ func (s *session) doctorTable(w io.Writer, answer v1.Doctor, noFindings func(io.
 		row(w, "  Was:", f.Detail)
 	}
 	for _, f := range answer.Findings {
-		s.findingRows(w, f)
+		row(w, "Found:", fmt.Sprintf("%s of %s, %s", f.Kind, f.Owner, f.Subject))
+		row(w, "  Because:", f.Detail)
+		if f.Endpoint != "" {
+			row(w, "  Endpoint:", shortAttachment(f.Endpoint))
+		}
+		row(w, "  Since:", fmt.Sprintf("%s, in %s", s.age(f.Since), plural(f.Times, "examination")))
+		row(w, "  Repair:", map[bool]string{true: "by you: ", false: "by the agent: "}[f.Manual]+f.Repair)
+		if f.Outcome != "" {
+			row(w, "  Outcome:", f.Outcome)
+		}
 	}
 	for _, fault := range answer.Errors {
 		row(w, "Not examined:", fault)
@@ -65,27 +71,6 @@ func (s *session) doctorTable(w io.Writer, answer v1.Doctor, noFindings func(io.
 	if len(answer.Findings)+len(answer.Errors) == 0 {
 		noFindings(w)
 	}
-}
-
-func (s *session) findingRows(w io.Writer, f v1.Finding) {
-	row(w, "Found:", fmt.Sprintf("%s of %s, %s", f.Kind, f.Owner, f.Subject))
-	row(w, "  Because:", f.Detail)
-	if f.Endpoint != "" {
-		row(w, "  Endpoint:", shortAttachment(f.Endpoint))
-	}
-	row(w, "  Since:", fmt.Sprintf("%s, in %s", s.age(f.Since), plural(f.Times, "examination")))
-	row(w, "  Repair:", whoRepairs(f)+": "+f.Repair)
-	if f.Outcome != "" {
-		row(w, "  Outcome:", f.Outcome)
-	}
-}
-
-// whoRepairs is the agent, or the reader.
-func whoRepairs(f v1.Finding) string {
-	if f.Manual {
-		return "by you"
-	}
-	return "by the agent"
 }
 
 // addresses is what "porin ipam check" asks the doctor about.
@@ -101,14 +86,11 @@ func ipamCheck(ctx context.Context, s *session, _ []string) error {
 	if err != nil {
 		return err
 	}
-	return s.printFindings(answer, func(w io.Writer) { checkLine(w, answer) })
-}
-
-// checkLine says what was compared.
-func checkLine(w io.Writer, answer v1.Doctor) {
-	var parts []string
-	for _, c := range answer.Compared {
-		parts = append(parts, fmt.Sprintf("%s %d", printable(c.What), c.Count))
-	}
-	_, _ = fmt.Fprintf(w, "All agrees: %s; compared in %s.\n", strings.Join(parts, ", "), shortDuration(answer.Duration))
+	return s.printFindings(answer, func(w io.Writer) {
+		var compared []string
+		for _, c := range answer.Compared {
+			compared = append(compared, fmt.Sprintf("%s %d", printable(c.What), c.Count))
+		}
+		_, _ = fmt.Fprintf(w, "All agrees: %s; compared in %s.\n", strings.Join(compared, ", "), shortDuration(answer.Duration))
+	})
 }

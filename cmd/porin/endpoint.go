@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -17,10 +18,7 @@ import (
 
 func endpointList(ctx context.Context, s *session, _ []string) error {
 	list, err := s.client.Endpoints(ctx, s.network)
-	if err != nil {
-		return err
-	}
-	return s.print(list, func(w io.Writer) {
+	return s.show(list, err, func(w io.Writer) {
 		row(w, "ID", "STATE", "POD", "CONTAINER", "INTERFACE", "IPV4", "IPV6", "AGE")
 		for _, ep := range list {
 			row(w, ep.ID, ep.State, ownerName(ep), shortID(ep.ContainerID), ep.IfName,
@@ -33,10 +31,7 @@ const refHint = "porin endpoint list shows those of this node; ask about another
 
 func endpointGet(ctx context.Context, s *session, args []string) error {
 	ep, err := s.client.Endpoint(ctx, args[0])
-	if err != nil {
-		return withHint(err, refHint)
-	}
-	return s.print(ep, func(w io.Writer) { s.endpointTable(w, ep) })
+	return s.show(ep, withHint(err, refHint), func(w io.Writer) { s.endpointTable(w, ep) })
 }
 
 func endpointLabel(ctx context.Context, s *session, args []string) error {
@@ -58,10 +53,8 @@ func endpointLabel(ctx context.Context, s *session, args []string) error {
 	if ep.ContainerID != "" { // not the command line of a pod that has come in its place meanwhile
 		ref = "cni-attachment-id:" + ep.ContainerID + ":" + ep.IfName
 	}
-	if ep, err = s.client.UpdateEndpoint(ctx, ref, patch); err != nil {
-		return err
-	}
-	return s.print(ep, func(w io.Writer) {
+	ep, err = s.client.UpdateEndpoint(ctx, ref, patch)
+	return s.show(ep, err, func(w io.Writer) {
 		row(w, "Labels:", labelsText(ep.Labels))
 		row(w, "Of the namespace:", labelsText(ep.NamespaceLabels))
 	})
@@ -103,7 +96,18 @@ func changed(labels map[string]string, change map[string]*string) map[string]str
 }
 
 func endpointDelete(ctx context.Context, s *session, args []string) error {
-	result, err := deleteByRef(ctx, s, args[0])
+	var result v1.DeleteResult
+	var err error
+	switch containerID, isContainer := strings.CutPrefix(args[0], "container-id:"); {
+	case isContainer && s.force:
+		err = usageError{"--force ends one endpoint, and not all of a container"}
+	case s.force:
+		result, err = s.client.ForceDeleteEndpoint(ctx, args[0])
+	case isContainer:
+		result, err = s.client.DeleteContainer(ctx, v1.DeleteRequest{ContainerID: containerID})
+	default:
+		result, err = s.client.DeleteEndpoint(ctx, args[0])
+	}
 	if err != nil {
 		return withHint(err, refHint)
 	}
@@ -113,23 +117,7 @@ func endpointDelete(ctx context.Context, s *session, args []string) error {
 			_, _ = fmt.Fprintln(w, "given up:", printable(part))
 		}
 	})
-	if err != nil {
-		return err
-	}
-	return partsLeft(result.Errors, result.Details)
-}
-
-func deleteByRef(ctx context.Context, s *session, ref string) (v1.DeleteResult, error) {
-	containerID, isContainer := strings.CutPrefix(ref, "container-id:")
-	switch {
-	case isContainer && s.force:
-		return v1.DeleteResult{}, usageError{"--force ends one endpoint, and not all of a container"}
-	case s.force:
-		return s.client.ForceDeleteEndpoint(ctx, ref)
-	case isContainer:
-		return s.client.DeleteContainer(ctx, v1.DeleteRequest{ContainerID: containerID})
-	}
-	return s.client.DeleteEndpoint(ctx, ref)
+	return cmp.Or(err, partsLeft(result.Errors, result.Details))
 }
 
 // endpointRefs are the numbers, as bash breaks words at the colons of the other references.
@@ -178,8 +166,15 @@ func (s *session) endpointTable(w io.Writer, ep v1.Endpoint) {
 	if ep.Policy != nil {
 		row(w, "Policy:", endpointPolicyText(*ep.Policy))
 	}
-	if ep.Traffic != nil {
-		trafficRows(w, *ep.Traffic)
+	if t := ep.Traffic; t != nil {
+		row(w, "From the pod:", counterLine(t.FromPod))
+		row(w, "To the pod:", counterLine(t.ToPod))
+		if len(t.Drops) == 0 {
+			row(w, "Dropped:", "none")
+		}
+		for _, reason := range slices.Sorted(maps.Keys(t.Drops)) {
+			row(w, "Dropped:", fmt.Sprintf("%s, %s", plural(t.Drops[reason], "packet"), reason))
+		}
 	}
 }
 
@@ -190,28 +185,16 @@ func bandwidthText(b v1.Bandwidth) string {
 		direction string
 		rate      uint64
 	}{{"ingress", b.IngressRate}, {"egress", b.EgressRate}} {
-		if limit.rate != 0 {
-			texts = append(texts, limit.direction+" "+rateText(limit.rate))
+		if limit.rate == 0 {
+			continue
 		}
+		rate, units := float64(limit.rate), []string{"bit/s", "kbit/s", "Mbit/s", "Gbit/s", "Tbit/s"}
+		for rate >= 1000 && len(units) > 1 {
+			rate, units = rate/1000, units[1:]
+		}
+		texts = append(texts, fmt.Sprintf("%s %s %s", limit.direction, strconv.FormatFloat(rate, 'f', -1, 64), units[0]))
 	}
 	return strings.Join(texts, ", ")
-}
-
-func rateText(bits uint64) string {
-	rate, unit := float64(bits), 0
-	units := []string{"bit/s", "kbit/s", "Mbit/s", "Gbit/s", "Tbit/s"}
-	for rate >= 1000 && unit < len(units)-1 {
-		rate, unit = rate/1000, unit+1
-	}
-	return strconv.FormatFloat(rate, 'f', -1, 64) + " " + units[unit]
-}
-
-func labelsText(labels map[string]string) string {
-	var texts []string
-	for _, key := range slices.Sorted(maps.Keys(labels)) {
-		texts = append(texts, key+"="+labels[key])
-	}
-	return strings.Join(texts, " ")
 }
 
 func endpointPolicyText(p v1.EndpointPolicy) string {
@@ -231,17 +214,6 @@ func endpointPolicyText(p v1.EndpointPolicy) string {
 		text += ", but the datapath may have what was before: " + p.Error
 	}
 	return text
-}
-
-func trafficRows(w io.Writer, t v1.Traffic) {
-	row(w, "From the pod:", counterLine(t.FromPod))
-	row(w, "To the pod:", counterLine(t.ToPod))
-	if len(t.Drops) == 0 {
-		row(w, "Dropped:", "none")
-	}
-	for _, reason := range slices.Sorted(maps.Keys(t.Drops)) {
-		row(w, "Dropped:", fmt.Sprintf("%s, %s", plural(t.Drops[reason], "packet"), reason))
-	}
 }
 
 func counterLine(c v1.Counter) string {

@@ -1,11 +1,14 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io"
 	"strings"
+
+	"github.com/spf13/cobra"
 
 	v1 "porin.dev/porin/api/v1"
 )
@@ -23,24 +26,20 @@ func gc(ctx context.Context, s *session, _ []string) error {
 	if err != nil {
 		return err
 	}
-	if err := s.print(result, func(w io.Writer) { gcTable(w, result, s.dryRun) }); err != nil {
-		return err
+	err = s.print(result, func(w io.Writer) {
+		for _, attachment := range result.Stale {
+			row(w, "Not valid:", attachment)
+		}
+		if s.dryRun {
+			_, _ = fmt.Fprintln(w, plural(len(result.Stale), "attachment")+" would be deleted")
+		} else {
+			_, _ = fmt.Fprintln(w, plural(result.Deleted, "attachment")+" deleted")
+		}
+	})
+	if err == nil && result.Withheld != "" {
+		err = fmt.Errorf("nothing was deleted: %s", printable(result.Withheld))
 	}
-	if result.Withheld != "" {
-		return fmt.Errorf("nothing was deleted: %s", printable(result.Withheld))
-	}
-	return partsLeft(result.Errors, result.Details)
-}
-
-func gcTable(w io.Writer, result v1.GCResult, dryRun bool) {
-	for _, attachment := range result.Stale {
-		row(w, "Not valid:", attachment)
-	}
-	if dryRun {
-		_, _ = fmt.Fprintln(w, plural(len(result.Stale), "attachment")+" would be deleted")
-		return
-	}
-	_, _ = fmt.Fprintln(w, plural(result.Deleted, "attachment")+" deleted")
+	return cmp.Or(err, partsLeft(result.Errors, result.Details))
 }
 
 // partsLeft is the failure of a deletion that left parts.
@@ -50,4 +49,32 @@ func partsLeft(parts int, details []string) error {
 	}
 	return fmt.Errorf("%s could not be taken down yet, and the agent tries again: %w",
 		plural(parts, "part"), errors.New(printable(strings.Join(details, "; "))))
+}
+
+// restoreAccept removes what the agent's start holds.
+func restoreAccept(ctx context.Context, s *session, args []string) error {
+	var request v1.AcceptRequest
+	if len(args) > 0 {
+		request.Endpoint = args[0]
+	}
+	result, err := s.client.AcceptRestore(ctx, request)
+	if err != nil {
+		return err
+	}
+	err = s.print(result, func(w io.Writer) {
+		_, _ = fmt.Fprintln(w, plural(result.Deleted, "held endpoint")+" removed")
+	})
+	return cmp.Or(err, partsLeft(result.Errors, result.Details))
+}
+
+// heldEndpoints are what the argument of restore accept may be.
+func heldEndpoints(ctx context.Context, s *session) (all []cobra.Completion) {
+	status, err := s.client.Status(ctx)
+	if err != nil {
+		return nil
+	}
+	for _, e := range status.Held.Endpoints {
+		all = append(all, cobra.CompletionWithDesc(e.Endpoint, e.Reason))
+	}
+	return all
 }

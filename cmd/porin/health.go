@@ -81,7 +81,11 @@ func (s *session) healthTable(w io.Writer, h v1.ClusterHealth, all int, failing 
 		for _, c := range healthColumns {
 			cells = append(cells, s.probeCell(n, c.target, c.protocol, c.family))
 		}
-		_, _ = fmt.Fprintln(w, strings.Join(append(cells, s.paint(plain, strings.Join(partsOf(n), ", "))), "\t"))
+		var parts []string
+		for _, f := range n.Faults {
+			parts = append(parts, f.Part)
+		}
+		_, _ = fmt.Fprintln(w, strings.Join(append(cells, s.paint(plain, strings.Join(parts, ", "))), "\t"))
 	}
 	if len(failing) > 0 {
 		_, _ = fmt.Fprintln(w)
@@ -108,13 +112,6 @@ func (s *session) endpointHealth(e v1.HealthEndpoint) string {
 		text += ": " + e.Error
 	}
 	return text
-}
-
-func partsOf(n v1.NodeHealth) (parts []string) {
-	for _, f := range n.Faults {
-		parts = append(parts, f.Part)
-	}
-	return parts
 }
 
 // answered is the age of the last answer of a node.

@@ -57,7 +57,7 @@ func TestHealthColours(t *testing.T) {
 		var out strings.Builder
 		agent := &fakeAgent{sick: true}
 		s := &session{
-			environment: environment{out: &out, colours: colours, now: func() time.Time { return noon }}, options: options{global: &global{output: newOutput()}},
+			environment: environment{out: &out, colours: colours, now: func() time.Time { return noon }}, options: options{global: &global{output: newChoice("table", "json")}},
 		}
 		h := agent.clusterHealthAnswer()
 		failing := failingNodes(h.Nodes)

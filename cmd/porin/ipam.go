@@ -11,10 +11,7 @@ import (
 
 func ipamList(ctx context.Context, s *session, _ []string) error {
 	answer, err := s.client.IPAM(ctx)
-	if err != nil {
-		return err
-	}
-	return s.print(answer, func(w io.Writer) { s.ipamTable(w, answer) })
+	return s.show(answer, err, func(w io.Writer) { s.ipamTable(w, answer) })
 }
 
 func (s *session) ipamTable(w io.Writer, answer v1.IPAM) {
@@ -58,17 +55,13 @@ func rangeTable(w io.Writer, answer v1.IPAM) {
 	row(w, "POOL", "PREFIX", "CAPACITY", "USED", "QUARANTINED", "FREE")
 	for _, pool := range answer.Pools {
 		for _, r := range pool.Ranges {
-			row(w, pool.Name, r.Prefix, r.Capacity, r.Used, r.Quarantined, freeOf(r))
+			free := fmt.Sprint(r.Free)
+			if r.Drained {
+				free = "drained"
+			}
+			row(w, pool.Name, r.Prefix, r.Capacity, r.Used, r.Quarantined, free)
 		}
 	}
-}
-
-// freeOf is what is to be had of a range.
-func freeOf(r v1.Range) string {
-	if r.Drained {
-		return "drained"
-	}
-	return fmt.Sprint(r.Free)
 }
 
 // ageOf is how long an address has had its owner, and how long yet if it is reserved.

@@ -14,7 +14,7 @@ import (
 
 func TestIPAMListDrainedAndReserved(t *testing.T) {
 	var out strings.Builder
-	s := &session{environment: environment{out: &out, now: func() time.Time { return noon }}, options: options{global: &global{output: newOutput()}}}
+	s := &session{environment: environment{out: &out, now: func() time.Time { return noon }}, options: options{global: &global{output: newChoice("table", "json")}}}
 	usage := v1.IPAM{
 		Mode: "multi-pool",
 		Pools: []v1.Pool{{Name: "blue", Ranges: []v1.Range{

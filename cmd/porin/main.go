@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"runtime"
 	"syscall"
 	"time"
 
@@ -14,6 +15,7 @@ import (
 
 	"porin.dev/porin/api/v1/client"
 	"porin.dev/porin/cells/datapath"
+	"porin.dev/porin/internal/version"
 )
 
 func main() {
@@ -57,4 +59,15 @@ func run(ctx context.Context, args []string, env environment) int {
 func isTerminal(f *os.File) bool {
 	_, err := unix.IoctlGetTermios(int(f.Fd()), unix.TCGETS)
 	return err == nil
+}
+
+// build says what this program was made of.
+type build struct {
+	Version string `json:"version"`
+	Go      string `json:"go"`
+}
+
+func showVersion(_ context.Context, s *session, _ []string) error {
+	b := build{Version: version.Of(), Go: runtime.Version()}
+	return s.print(b, func(w io.Writer) { _, _ = fmt.Fprintf(w, "porin %s, %s\n", b.Version, b.Go) })
 }

@@ -23,7 +23,15 @@ func monitor(ctx context.Context, s *session, _ []string) error {
 		if err != nil {
 			return err
 		}
-		if err := s.printFlow(flow); err != nil {
+		switch {
+		case s.output.value == "json":
+			err = json.NewEncoder(s.out).Encode(flow)
+		case flow.Lost > 0:
+			_, err = fmt.Fprintf(s.err, "porin: %s lost\n", plural(flow.Lost, "flow"))
+		default:
+			_, err = fmt.Fprintln(s.out, flowLine(flow))
+		}
+		if err != nil {
 			return err
 		}
 	}
@@ -31,18 +39,6 @@ func monitor(ctx context.Context, s *session, _ []string) error {
 		return fmt.Errorf("read flows: the agent has ended the stream: %w", client.ErrUnreachable)
 	}
 	return nil
-}
-
-func (s *session) printFlow(flow v1.Flow) (err error) {
-	switch {
-	case s.output.value == "json":
-		err = json.NewEncoder(s.out).Encode(flow)
-	case flow.Lost > 0:
-		_, err = fmt.Fprintf(s.err, "porin: %s lost\n", plural(flow.Lost, "flow"))
-	default:
-		_, err = fmt.Fprintln(s.out, flowLine(flow))
-	}
-	return err
 }
 
 // flowLine has columns of fixed width where it can, as the next line is unknown.

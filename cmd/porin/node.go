@@ -3,22 +3,21 @@ package main
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net/netip"
-	"strings"
 
 	"github.com/spf13/cobra"
 
 	v1 "porin.dev/porin/api/v1"
+	"porin.dev/porin/cells/cluster/admin"
+	"porin.dev/porin/cells/kubernetes/nodegc"
 )
 
 func nodeList(ctx context.Context, s *session, _ []string) error {
 	list, err := s.client.Nodes(ctx)
-	if err != nil {
-		return err
-	}
-	return s.print(list, func(w io.Writer) {
+	return s.show(list, err, func(w io.Writer) {
 		row(w, "NODE", "KEY", "STATE", "ADDRESSES", "BLOCKS", "AGENT SINCE", "AGE")
 		for _, n := range list {
 			row(w, n.Name, n.Key, nodeState(n), addressesText(n.Addresses), len(n.Blocks), s.lastContact(n), s.age(n.Created))
@@ -28,10 +27,7 @@ func nodeList(ctx context.Context, s *session, _ []string) error {
 
 func nodePeers(ctx context.Context, s *session, _ []string) error {
 	list, err := s.client.Peers(ctx)
-	if err != nil {
-		return err
-	}
-	return s.print(list, func(w io.Writer) {
+	return s.show(list, err, func(w io.Writer) {
 		row(w, "NODE", "ADDRESSES", "ROUTING", "BLOCK", "REACH")
 		for _, p := range list {
 			name := p.Name
@@ -49,13 +45,7 @@ func nodePeers(ctx context.Context, s *session, _ []string) error {
 }
 
 // addressesText is "-" when none is known.
-func addressesText(addrs []netip.Addr) string {
-	texts := make([]string, len(addrs))
-	for i, addr := range addrs {
-		texts[i] = addr.String()
-	}
-	return cmp.Or(strings.Join(texts, " "), "-")
-}
+func addressesText(addrs []netip.Addr) string { return cmp.Or(joined(addrs), "-") }
 
 func nodeState(n v1.Node) string {
 	switch {
@@ -82,8 +72,7 @@ func nodeDelete(ctx context.Context, s *session, args []string) error {
 	if s.machineIsOff {
 		what = "its blocks can be claimed" + s.whenClaimed(ctx) + "; what was reserved on it was on its disk alone, and is lost with it"
 	}
-	_, err := fmt.Fprintf(s.out, "node %s deleted: %s\n", s.nodeText(args[0]), what)
-	return err
+	return s.done(nil, "node %s deleted: %s", s.nodeText(args[0]), what)
 }
 
 // whenClaimed is "" when blocks can be claimed now, as far as is known.
@@ -103,11 +92,8 @@ func (s *session) nodeText(name string) string {
 }
 
 func nodeReset(ctx context.Context, s *session, args []string) error {
-	if err := s.client.ResetNode(ctx, args[0], v1.NodeReset{Key: s.incarnation}); err != nil || s.output.value == "json" {
-		return err
-	}
-	_, err := fmt.Fprintf(s.out, "node %s reset: the agent that has its key goes on\n", s.nodeText(args[0]))
-	return err
+	err := s.client.ResetNode(ctx, args[0], v1.NodeReset{Key: s.incarnation})
+	return s.done(err, "node %s reset: the agent that has its key goes on", s.nodeText(args[0]))
 }
 
 // nodeNames are for completion.
@@ -117,4 +103,41 @@ func nodeNames(ctx context.Context, s *session) (all []cobra.Completion) {
 		all = append(all, cobra.CompletionWithDesc(n.Name, n.Key))
 	}
 	return all
+}
+
+// nodeGC works at the API server. It asks no agent.
+func nodeGC(ctx context.Context, s *session, _ []string) error {
+	if s.wait < 0 {
+		return usageOf([]string{"node", "gc"}, "--wait: want a time of zero or more, such as 10m")
+	}
+	server, b, err := s.apiServer()
+	if err != nil {
+		return err
+	}
+	defer server.Close()
+	core, err := server.Core()
+	if err != nil {
+		return err
+	}
+	collector := nodegc.Collector{Core: core, Backend: b, Nodes: admin.NewNodes(b), Wait: s.wait, DryRun: s.dryRun}
+	results, err := collector.Run(ctx)
+	if err != nil && len(results) == 0 {
+		return err
+	}
+	printing := s.print(append([]nodegc.Result{}, results...), func(w io.Writer) {
+		row(w, "NODE", "KEY", "OUTCOME", "REASON")
+		for _, r := range results {
+			row(w, r.Name, r.Key, r.Outcome, r.Reason)
+		}
+	})
+	failed := 0
+	for _, r := range results {
+		if r.Outcome == nodegc.Failed {
+			failed++
+		}
+	}
+	if err == nil && failed > 0 {
+		err = fmt.Errorf("%s could not be deleted", plural(failed, "node"))
+	}
+	return errors.Join(err, printing)
 }

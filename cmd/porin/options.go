@@ -22,11 +22,10 @@ type global struct {
 	timeout time.Duration
 }
 
-func newOutput() choice  { return newChoice("table", "json") }
-func newColours() choice { return newChoice("auto", "always", "never") }
-
 func newGlobal(getenv func(string) string) *global {
-	g := &global{socket: v1.DefaultSocket, output: newOutput(), colour: newColours(), timeout: 30 * time.Second}
+	g := &global{
+		socket: v1.DefaultSocket, output: newChoice("table", "json"), colour: newChoice("auto", "always", "never"), timeout: 30 * time.Second,
+	}
 	if socket := getenv(socketVariable); socket != "" {
 		g.socket = socket
 	}

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"maps"
 	"slices"
 	"strings"
 	"text/tabwriter"
@@ -22,6 +23,23 @@ func (s *session) print(value any, human func(w io.Writer)) error {
 	w := tabwriter.NewWriter(s.out, 0, 0, 2, ' ', 0)
 	human(w)
 	return w.Flush()
+}
+
+// show is print, or the error of the request for the value.
+func (s *session) show(value any, err error, human func(w io.Writer)) error {
+	if err != nil {
+		return err
+	}
+	return s.print(value, human)
+}
+
+// done says for people what a command without an answer has done, or returns its error.
+func (s *session) done(err error, format string, args ...any) error {
+	if err != nil || s.output.value == "json" {
+		return err
+	}
+	_, err = fmt.Fprintf(s.out, format+"\n", args...)
+	return err
 }
 
 // row writes the cells of one line. Text from others, as the name of a pod, must not move the cursor. Errors that were
@@ -117,4 +135,22 @@ func plural[N int | uint64](n N, what string) string {
 // joinNonEmpty joins the texts that are not empty by a space.
 func joinNonEmpty(texts ...string) string {
 	return strings.Join(slices.DeleteFunc(texts, func(text string) bool { return text == "" }), " ")
+}
+
+// joined has a space between the items.
+func joined[T fmt.Stringer](items []T) string {
+	texts := make([]string, len(items))
+	for i, item := range items {
+		texts[i] = item.String()
+	}
+	return strings.Join(texts, " ")
+}
+
+// labelsText is "app=web tier=front".
+func labelsText(labels map[string]string) string {
+	var texts []string
+	for _, key := range slices.Sorted(maps.Keys(labels)) {
+		texts = append(texts, key+"="+labels[key])
+	}
+	return strings.Join(texts, " ")
 }

@@ -17,13 +17,11 @@ import (
 
 func policyList(ctx context.Context, s *session, _ []string) error {
 	list, err := s.client.Policies(ctx)
-	if err != nil {
-		return err
-	}
-	return s.print(list, func(w io.Writer) {
+	return s.show(list, err, func(w io.Writer) {
 		row(w, "KIND", "NAMESPACE", "NAME", "SOURCE", "TIER", "PRIORITY", "EGRESS", "INGRESS", "AUDIT", "REPORTS")
 		for _, p := range list {
-			row(w, p.Kind, p.Namespace, p.Name, p.Source, p.Tier, priorityText(p), rulesText(p.Egress), rulesText(p.Ingress), yes(p.Audit), len(p.Reports))
+			audit := map[bool]string{true: "yes"}[p.Audit]
+			row(w, p.Kind, p.Namespace, p.Name, p.Source, p.Tier, priorityText(p), rulesText(p.Egress), rulesText(p.Ingress), audit, len(p.Reports))
 		}
 	})
 }
@@ -34,10 +32,7 @@ func policyGet(ctx context.Context, s *session, args []string) error {
 		return err
 	}
 	p, err := s.client.Policy(ctx, ref.kind, ref.namespace, ref.name)
-	if err != nil {
-		return withHint(err, policyHint)
-	}
-	return s.print(p, func(w io.Writer) {
+	return s.show(p, withHint(err, policyHint), func(w io.Writer) {
 		row(w, "Policy:", policyName(p.Kind, p.Namespace, p.Name))
 		if p.Source == "kubernetes" {
 			row(w, "Source:", "the Kubernetes API")
@@ -105,10 +100,7 @@ func policyDiff(ctx context.Context, s *session, _ []string) error {
 		remove = append(remove, strings.Join(slices.DeleteFunc([]string{ref.kind, ref.namespace, ref.name}, func(part string) bool { return part == "" }), "/"))
 	}
 	diff, err := s.client.DiffPolicies(ctx, documents, remove)
-	if err != nil {
-		return err
-	}
-	return s.print(diff, func(w io.Writer) { s.diffTable(w, diff) })
+	return s.show(diff, err, func(w io.Writer) { s.diffTable(w, diff) })
 }
 
 func (s *session) diffTable(w io.Writer, diff v1.PolicyDiff) {
@@ -123,7 +115,12 @@ func (s *session) diffTable(w io.Writer, diff v1.PolicyDiff) {
 	}
 	row(w, "FROM", "TO", "PORT", "NOW", "THEN", "BY")
 	for _, c := range diff.Changes {
-		row(w, peerName(c.From), peerName(c.To), portName(c.Protocol, c.Port), flowVerdict(c.Now), flowVerdict(c.Then), deciderText(c))
+		from, to := cmp.Or(podName(c.From.Pod), c.From.Address.String()), cmp.Or(podName(c.To.Pod), c.To.Address.String())
+		port := c.Protocol
+		if c.Port != 0 {
+			port = fmt.Sprintf("%s %d", c.Protocol, c.Port)
+		}
+		row(w, from, to, port, flowVerdict(c.Now), flowVerdict(c.Then), deciderText(c))
 	}
 	if more := diff.Changed - len(diff.Changes); more > 0 {
 		_, _ = fmt.Fprintf(w, "and %d more.\n", more)
@@ -151,21 +148,6 @@ func deciderText(c v1.PolicyFlowChange) string {
 	return direction + ": " + decision.Reason
 }
 
-// peerName is the pod, or the address of anybody else.
-func peerName(p v1.PolicyEnd) string {
-	if name := podName(p.Pod); name != "" {
-		return name
-	}
-	return p.Address.String()
-}
-
-func portName(protocol string, port uint16) string {
-	if port == 0 {
-		return protocol
-	}
-	return fmt.Sprintf("%s %d", protocol, port)
-}
-
 // read reads a file, or what comes in when it is "-".
 func (s *session) read(file string) ([]byte, error) {
 	if file == "-" {
@@ -182,13 +164,8 @@ func policyDelete(ctx context.Context, s *session, args []string) error {
 	if err != nil {
 		return err
 	}
-	if err := s.client.DeletePolicy(ctx, ref.kind, ref.namespace, ref.name); err != nil {
-		return withHint(err, policyHint)
-	} else if s.output.value == "json" {
-		return nil
-	}
-	_, err = fmt.Fprintf(s.out, "%s deleted\n", printable(policyName(ref.kind, ref.namespace, ref.name)))
-	return err
+	err = s.client.DeletePolicy(ctx, ref.kind, ref.namespace, ref.name)
+	return s.done(withHint(err, policyHint), "%s deleted", printable(policyName(ref.kind, ref.namespace, ref.name)))
 }
 
 func policyExplain(ctx context.Context, s *session, _ []string) error {
@@ -196,13 +173,15 @@ func policyExplain(ctx context.Context, s *session, _ []string) error {
 		return usageOf([]string{"policy", "explain"}, "want --from and --to")
 	}
 	x, err := s.client.ExplainPolicy(ctx, s.from, s.to, s.protocol, s.port)
-	if err != nil {
-		return withHint(err, "give a pod as NAMESPACE/NAME or by an address, a node by its address, and a Service by that of a pod behind it")
-	}
-	return s.print(x, func(w io.Writer) {
+	err = withHint(err, "give a pod as NAMESPACE/NAME or by an address, a node by its address, and a Service by that of a pod behind it")
+	return s.show(x, err, func(w io.Writer) {
 		row(w, "From:", peerText(x.From))
 		row(w, "To:", peerText(x.To))
-		row(w, "Protocol:", portText(x))
+		if x.Port == 0 {
+			row(w, "Protocol:", x.Protocol)
+		} else {
+			row(w, "Protocol:", fmt.Sprintf("%s, port %d", x.Protocol, x.Port))
+		}
 		row(w, "Egress:", decisionText(x.Egress))
 		row(w, "Ingress:", decisionText(x.Ingress))
 		row(w, "Verdict:", explainedVerdict(x))
@@ -316,14 +295,6 @@ func priorityText(p v1.Policy) string {
 	return strconv.Itoa(p.Priority)
 }
 
-// yes is "" for no.
-func yes(is bool) string {
-	if is {
-		return "yes"
-	}
-	return ""
-}
-
 func rulesText(n int) string {
 	if n < 0 {
 		return ""
@@ -352,13 +323,6 @@ func peerText(p v1.PolicyEnd) string {
 
 // maxNames bounds the names of an address that are shown.
 const maxNames = 10
-
-func portText(x v1.PolicyExplanation) string {
-	if x.Port == 0 {
-		return x.Protocol
-	}
-	return fmt.Sprintf("%s, port %d", x.Protocol, x.Port)
-}
 
 func verdictText(allowed bool) string {
 	if allowed {

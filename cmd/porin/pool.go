@@ -21,18 +21,19 @@ func poolList(ctx context.Context, s *session, _ []string) error {
 	return s.print(list, func(w io.Writer) {
 		row(w, "POOL", "PREFIXES", "EXCLUDED", "BLOCKS", "IPV4 OWNED", "IPV6 OWNED", "DRAINING", "NODES", "NAMESPACES", "QUARANTINE", "STATE")
 		for _, p := range list {
-			row(w, p.Name, prefixText(p.Prefixes), prefixText(p.Exclude), blockText(p), ownedText(p, "ipv4"), ownedText(p, "ipv6"), drainingText(p),
-				selectorText(p.NodeSelector), strings.Join(p.AllowedNamespaces, " "), quarantineText(p), poolState(p))
+			draining := "" // how many blocks nodes still have of what was taken out of the pool
+			if len(p.Draining) > 0 {
+				draining = fmt.Sprint(len(p.Draining))
+			}
+			row(w, p.Name, joined(p.Prefixes), joined(p.Exclude), blockText(p), ownedText(p, "ipv4"), ownedText(p, "ipv6"), draining,
+				labelsText(p.NodeSelector), strings.Join(p.AllowedNamespaces, " "), quarantineText(p), poolState(p))
 		}
 	})
 }
 
 func poolGet(ctx context.Context, s *session, args []string) error {
 	p, err := s.client.Pool(ctx, args[0])
-	if err != nil {
-		return err
-	}
-	return s.print(p, func(w io.Writer) { poolTable(w, p) })
+	return s.show(p, err, func(w io.Writer) { poolTable(w, p) })
 }
 
 // poolCreate refuses a pool that is there: its owner would not expect it to change.
@@ -86,18 +87,14 @@ func (s *session) warn(pools ...v1.PoolSpec) {
 }
 
 func poolDelete(ctx context.Context, s *session, args []string) error {
-	if err := s.client.DeletePool(ctx, args[0]); err != nil || s.output.value == "json" {
-		return err
-	}
-	_, err := fmt.Fprintf(s.out, "pool %s deleted\n", args[0])
-	return err
+	return s.done(s.client.DeletePool(ctx, args[0]), "pool %s deleted", args[0])
 }
 
 // poolNames are for completion.
 func poolNames(ctx context.Context, s *session) (all []cobra.Completion) {
 	list, _ := s.client.PoolNames(ctx)
 	for _, p := range list {
-		all = append(all, cobra.CompletionWithDesc(p.Name, prefixText(p.Prefixes)))
+		all = append(all, cobra.CompletionWithDesc(p.Name, joined(p.Prefixes)))
 	}
 	return all
 }

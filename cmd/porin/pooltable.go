@@ -3,7 +3,6 @@ package main
 import (
 	"fmt"
 	"io"
-	"maps"
 	"math/bits"
 	"net/netip"
 	"slices"
@@ -14,17 +13,24 @@ import (
 
 func poolTable(w io.Writer, p v1.PoolSpec) {
 	row(w, "Pool:", p.Name+", "+poolState(p))
-	row(w, "Prefixes:", prefixText(p.Prefixes))
+	row(w, "Prefixes:", joined(p.Prefixes))
 	if len(p.Exclude) > 0 {
-		row(w, "Excluded:", prefixText(p.Exclude))
+		row(w, "Excluded:", joined(p.Exclude))
 	}
 	row(w, "Blocks:", blockText(p))
 	for _, use := range p.Use {
-		row(w, familyName(use.Family)+":", useLine(use))
+		family := map[string]string{"ipv4": "IPv4:", "ipv6": "IPv6:"}[use.Family]
+		row(w, family, fmt.Sprintf("%d of %s blocks owned, by %s; %s free",
+			use.Owned, blockCount(use.Blocks), plural(use.Nodes, "node"), blockCount(use.Blocks-use.Owned)))
 	}
-	drainingRows(w, p.Draining)
+	for _, b := range p.Draining[:min(len(p.Draining), shownDraining)] {
+		row(w, "Draining:", fmt.Sprintf("%s, on node %s", b.CIDR, b.Node))
+	}
+	if more := len(p.Draining) - shownDraining; more > 0 {
+		row(w, "Draining:", fmt.Sprintf("%d more; -o json has all", more))
+	}
 	if len(p.NodeSelector) > 0 {
-		row(w, "Nodes:", selectorText(p.NodeSelector))
+		row(w, "Nodes:", labelsText(p.NodeSelector))
 	}
 	if len(p.AllowedNamespaces) > 0 {
 		row(w, "Namespaces:", strings.Join(p.AllowedNamespaces, " "))
@@ -33,14 +39,6 @@ func poolTable(w io.Writer, p v1.PoolSpec) {
 	if p.ReuseResting {
 		row(w, "When full:", "the address that rests longest is given out")
 	}
-}
-
-func prefixText(prefixes []netip.Prefix) string {
-	var texts []string
-	for _, p := range prefixes {
-		texts = append(texts, p.String())
-	}
-	return strings.Join(texts, " ")
 }
 
 // blockText is the size of the blocks of the families that the pool has.
@@ -53,14 +51,6 @@ func blockText(p v1.PoolSpec) string {
 		texts = append(texts, fmt.Sprintf("/%d", p.IPv6BlockBits))
 	}
 	return strings.Join(texts, ", ")
-}
-
-func selectorText(labels map[string]string) string {
-	var texts []string
-	for _, key := range slices.Sorted(maps.Keys(labels)) {
-		texts = append(texts, key+"="+labels[key])
-	}
-	return strings.Join(texts, " ")
 }
 
 func quarantineText(p v1.PoolSpec) string {
@@ -90,11 +80,6 @@ func ownedText(p v1.PoolSpec, family string) string {
 	return ""
 }
 
-// useLine is "3 of 1024 blocks owned, by 2 nodes; 1021 free".
-func useLine(use v1.PoolUse) string {
-	return fmt.Sprintf("%d of %s blocks owned, by %s; %s free", use.Owned, blockCount(use.Blocks), plural(use.Nodes, "node"), blockCount(use.Blocks-use.Owned))
-}
-
 // blockCount is the approximate number: the digits of a large IPv6 prefix's count are not useful.
 func blockCount(n int64) string {
 	const readable = 1 << 24
@@ -104,29 +89,5 @@ func blockCount(n int64) string {
 	return fmt.Sprintf("2^%d", bits.Len64(uint64(n-1))) // 2^58 less a few is 2^58
 }
 
-func familyName(family string) string {
-	if family == "ipv6" {
-		return "IPv6"
-	}
-	return "IPv4"
-}
-
-// drainingText is how many blocks nodes still have of what was taken out of the pool; "" for none.
-func drainingText(p v1.PoolSpec) string {
-	if len(p.Draining) == 0 {
-		return ""
-	}
-	return fmt.Sprint(len(p.Draining))
-}
-
 // shownDraining is how many blocks a table names. JSON has all.
 const shownDraining = 50
-
-func drainingRows(w io.Writer, blocks []v1.PoolBlock) {
-	for _, b := range blocks[:min(len(blocks), shownDraining)] {
-		row(w, "Draining:", fmt.Sprintf("%s, on node %s", b.CIDR, b.Node))
-	}
-	if more := len(blocks) - shownDraining; more > 0 {
-		row(w, "Draining:", fmt.Sprintf("%d more; -o json has all", more))
-	}
-}

@@ -23,31 +23,26 @@ func ipamRecover(ctx context.Context, s *session, _ []string) error {
 	default:
 		state, err = s.client.Recovery(ctx)
 	}
-	if err != nil {
-		return err
-	}
-	return s.print(state, func(w io.Writer) { recoveryTable(w, state) })
-}
-
-func recoveryTable(w io.Writer, state v1.Recovery) {
-	if state.Requested {
-		_, _ = fmt.Fprintln(w, "Requested: the store does not answer. This agent begins the recovery when it reaches the store, before it claims anything.\n"+
-			"Run this on every other node, too, before the store is started.")
-		return
-	}
-	if !state.UnderWay {
-		_, _ = fmt.Fprintln(w, "No recovery is under way.")
-		return
-	}
-	row(w, "Recovery:", sinceText(state.Began))
-	row(w, "Reason:", state.Reason)
-	for _, n := range state.Unwritten {
-		line := n.Node
-		for _, other := range n.Conflicts {
-			line += "; it uses addresses of blocks of " + other + ": delete that node if its machine is gone, else the pods on one of the two"
+	return s.show(state, err, func(w io.Writer) {
+		if state.Requested {
+			_, _ = fmt.Fprintln(w, "Requested: the store does not answer. This agent begins the recovery when it reaches the store, before it claims anything.\n"+
+				"Run this on every other node, too, before the store is started.")
+			return
 		}
-		row(w, "Not written:", line)
-	}
+		if !state.UnderWay {
+			_, _ = fmt.Fprintln(w, "No recovery is under way.")
+			return
+		}
+		row(w, "Recovery:", sinceText(state.Began))
+		row(w, "Reason:", state.Reason)
+		for _, n := range state.Unwritten {
+			line := n.Node
+			for _, other := range n.Conflicts {
+				line += "; it uses addresses of blocks of " + other + ": delete that node if its machine is gone, else the pods on one of the two"
+			}
+			row(w, "Not written:", line)
+		}
+	})
 }
 
 // sinceText is "since 2026-11-20 11:00:00 UTC".

@@ -37,10 +37,7 @@ func ipamReserve(ctx context.Context, s *session, args []string) error {
 		request.Owner = randomOwner()
 	}
 	got, err := s.client.Reserve(ctx, request)
-	if err != nil {
-		return err
-	}
-	return s.print(got, func(w io.Writer) { s.reservationTable(w, got) })
+	return s.show(got, err, func(w io.Writer) { s.reservationTable(w, got) })
 }
 
 // addAddress adds an address to those asked for: one a family.
@@ -64,7 +61,7 @@ func addAddress(all *v1.Addresses, text string) error {
 func randomOwner() string { return "porin-cli-" + strings.ToLower(rand.Text()[:8]) }
 
 func (s *session) reservationTable(w io.Writer, r v1.Reservation) {
-	row(w, "Addresses:", addressText(r.Addresses))
+	row(w, "Addresses:", joined(r.Addresses.List()))
 	row(w, "Pool:", r.Pool)
 	row(w, "Owner:", r.Owner)
 	if r.Permanent {
@@ -75,27 +72,14 @@ func (s *session) reservationTable(w io.Writer, r v1.Reservation) {
 	row(w, "Token:", r.Token)
 }
 
-func addressText(a v1.Addresses) string {
-	var texts []string
-	for _, addr := range []netip.Addr{a.IPv4, a.IPv6} {
-		if addr.IsValid() {
-			texts = append(texts, addr.String())
-		}
-	}
-	return strings.Join(texts, " ")
-}
-
 func ipamRelease(ctx context.Context, s *session, args []string) error {
 	addr, err := netip.ParseAddr(args[0])
 	if err != nil {
 		return usageOf([]string{"ipam", "release"}, fmt.Sprintf("%q: want an IP address", args[0]))
 	}
 	was, err := s.client.Release(ctx, addr, s.token)
-	if err != nil {
-		return err
-	}
-	return s.print(was, func(w io.Writer) {
-		row(w, "Released:", addressText(was.Addresses))
+	return s.show(was, err, func(w io.Writer) {
+		row(w, "Released:", joined(was.Addresses.List()))
 		row(w, "Pool:", was.Pool)
 		row(w, "Owner:", was.Owner)
 	})

@@ -11,6 +11,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/spf13/cobra"
+
 	v1 "porin.dev/porin/api/v1"
 )
 
@@ -35,8 +37,12 @@ func status(ctx context.Context, s *session, _ []string) error {
 
 func (s *session) statusTable(w io.Writer, answer v1.Status) {
 	row(w, "Agent:", fmt.Sprintf("%s on %s, pid %d, up %s", answer.Version, answer.Node, answer.PID, s.age(answer.Started)))
-	row(w, "Ready:", yesNo(answer.Ready))
-	healthRows(w, answer.Health)
+	row(w, "Ready:", map[bool]string{true: "yes", false: "no"}[answer.Ready])
+	for _, c := range answer.Health.Cells {
+		if c.State != "ok" {
+			row(w, capital(c.State)+":", c.Cell+", "+c.Reason)
+		}
+	}
 	row(w, "Endpoints:", endpointCounts(answer.Endpoints))
 	restoredRows(w, answer.Restored)
 	heldRows(w, answer.Held)
@@ -64,7 +70,11 @@ func (s *session) statusTable(w io.Writer, answer v1.Status) {
 	}
 	conflictRows(w, answer.Conflicts)
 	for _, r := range answer.Resources {
-		row(w, resourceLabel(r), resourceLine(r))
+		label := "Lacking:"
+		if r.Available {
+			label = "Resource:"
+		}
+		row(w, label, resourceLine(r))
 	}
 }
 
@@ -138,9 +148,9 @@ const shownReports = 5
 
 // policyRows have "3, 9 identities, revision 12", and what authors of policies should know.
 func policyRows(w io.Writer, p v1.PolicyStatus) {
-	identities := "1 identity"
-	if p.Identities != 1 {
-		identities = fmt.Sprintf("%d identities", p.Identities)
+	identities := fmt.Sprintf("%d identities", p.Identities)
+	if p.Identities == 1 {
+		identities = "1 identity"
 	}
 	row(w, "Policies:", fmt.Sprintf("%d, %s, revision %d", p.Policies, identities, p.Revision))
 	if p.Audit {
@@ -157,7 +167,6 @@ func policyRows(w io.Writer, p v1.PolicyStatus) {
 	}
 }
 
-// storeRows say whether the store answers, and what the last error was.
 func (s *session) kubernetesRows(w io.Writer, k v1.KubernetesStatus) {
 	if n := len(k.UnattachedPods); n > 0 {
 		defer row(w, "", fmt.Sprintf("%s of another network plugin: %s", plural(n, "pod"), strings.Join(k.UnattachedPods, " ")))
@@ -179,6 +188,7 @@ func (s *session) kubernetesRows(w io.Writer, k v1.KubernetesStatus) {
 	}
 }
 
+// storeRows say whether the store answers, and what the last error was.
 func (s *session) storeRows(w io.Writer, store v1.StoreStatus) {
 	ago := func(t time.Time) string { return s.age(t) + " ago" }
 	switch {
@@ -238,7 +248,7 @@ func restoredRows(w io.Writer, r v1.Restored) {
 // heldRows are none when nothing is held.
 func heldRows(w io.Writer, held v1.Held) {
 	for _, e := range held.Endpoints {
-		parts := []string{shortAttachment(e.Endpoint), addressText(e.Addresses), e.Detail}
+		parts := []string{shortAttachment(e.Endpoint), joined(e.Addresses.List()), e.Detail}
 		row(w, "Held:", strings.Join(slices.DeleteFunc(parts, func(p string) bool { return p == "" }), ", "))
 	}
 	if more := held.Count - len(held.Endpoints); more > 0 {
@@ -247,13 +257,6 @@ func heldRows(w io.Writer, held v1.Held) {
 	if held.Count > 0 {
 		row(w, "", "They are kept as they are; those that policies restricted and whose labels are not known reach nothing, and only the node reaches them. Find out why; when they are gone: porin restore accept")
 	}
-}
-
-func resourceLabel(r v1.Resource) string {
-	if r.Available {
-		return "Resource:"
-	}
-	return "Lacking:"
 }
 
 // resourceLine is "addresses/default/ipv4, 1 of 253 in use, 2 in quarantine".
@@ -272,13 +275,6 @@ func resourceLine(r v1.Resource) string {
 		parts = append(parts, r.Reason)
 	}
 	return strings.Join(parts, ", ")
-}
-
-func yesNo(b bool) string {
-	if b {
-		return "yes"
-	}
-	return "no"
 }
 
 func endpointCounts(byState map[string]int) string {
@@ -306,4 +302,41 @@ func datapathLine(d v1.Datapath) string {
 		how = "taken over"
 	}
 	return strings.Join(programs, ", ") + ", " + how
+}
+
+// controllers is the table of the agent's loops.
+func controllers(ctx context.Context, s *session) error {
+	list, err := s.client.Controllers(ctx)
+	return s.show(list, err, func(w io.Writer) {
+		row(w, "NAME", "RUNS", "FAILURES", "LAST RUN", "TOOK", "NEXT", "ERROR")
+		for _, c := range list {
+			runs, last, took, next := "-", "-", "-", "-"
+			if c.Runs > 0 {
+				runs = strconv.FormatUint(c.Runs, 10)
+			}
+			if c.LastRun != nil {
+				last, took = s.age(*c.LastRun)+" ago", shortDuration(c.Duration)
+			}
+			if c.Next != nil {
+				next = "in " + shortDuration(c.Next.Sub(s.now()).Round(time.Second))
+			}
+			row(w, c.Name, runs, strconv.Itoa(c.Failures), last, took, next, c.Error)
+		}
+	})
+}
+
+func controllerRun(ctx context.Context, s *session, args []string) error {
+	if err := s.client.RunController(ctx, args[0]); err != nil {
+		return err
+	}
+	_, err := fmt.Fprintf(s.out, "%s runs now: porin status --controllers shows how it ends\n", printable(args[0]))
+	return err
+}
+
+func controllerNames(ctx context.Context, s *session) (all []cobra.Completion) {
+	list, _ := s.client.Controllers(ctx)
+	for _, c := range list {
+		all = append(all, cobra.CompletionWithDesc(c.Name, printable(c.Error)))
+	}
+	return all
 }

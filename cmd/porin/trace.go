@@ -36,19 +36,15 @@ func trace(ctx context.Context, s *session, args []string) error {
 func traceTable(w io.Writer, list []v1.Trace) {
 	row(w, "BEGAN", "OPERATION", "ENDPOINT", "POD", "TOTAL", "SLOWEST", "TOOK", "ERROR")
 	for _, t := range list {
-		slowest := slowestPhase(t)
+		var slowest v1.Phase
+		for _, p := range t.Phases {
+			if slowest.Name == "" || p.Duration > slowest.Duration {
+				slowest = p
+			}
+		}
 		row(w, timestamp(t.Began), t.Operation, shortAttachment(t.Endpoint), t.Pod, shortDuration(t.Duration), slowest.Name,
 			shortDuration(slowest.Duration), t.Error)
 	}
-}
-
-func slowestPhase(t v1.Trace) (slowest v1.Phase) {
-	for _, p := range t.Phases {
-		if slowest.Name == "" || p.Duration > slowest.Duration {
-			slowest = p
-		}
-	}
-	return slowest
 }
 
 func traceRows(w io.Writer, t v1.Trace) {

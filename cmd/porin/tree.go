@@ -4,8 +4,11 @@ import (
 	"context"
 	"fmt"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
+
+	v1 "porin.dev/porin/api/v1"
 )
 
 const aboutPorin = `Porin gives the containers of this node their network; this is the way to ask its agent.
@@ -102,15 +105,13 @@ func (c command) execute(ctx context.Context, s *session, path, args []string) e
 		return err
 	}
 	defer disconnect()
-	if !c.endless(s) {
+	if c.unbounded == nil || !c.unbounded(s) {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeout(ctx, s.timeout)
 		defer cancel()
 	}
 	return c.run(ctx, s, args)
 }
-
-func (c command) endless(s *session) bool { return c.unbounded != nil && c.unbounded(s) }
 
 func (c command) checkArguments(path, args []string) error {
 	least, most := c.argumentCount()
@@ -143,3 +144,31 @@ func (c command) argumentCount() (least, most int) {
 
 // pathOf returns the words of a command after porin.
 func pathOf(c *cobra.Command) []string { return strings.Fields(c.CommandPath())[1:] }
+
+// completionTimeout is how long a person who has pressed the tab key waits for the agent.
+const completionTimeout = time.Second
+
+// candidates returns the words that may come next. Without an agent there are none.
+type candidates func(context.Context, *session) []cobra.Completion
+
+// complete is the completion of cobra that asks the agent.
+func (s *session) complete(ctx context.Context, of candidates) ([]cobra.Completion, cobra.ShellCompDirective) {
+	ctx, cancel := context.WithTimeout(ctx, completionTimeout)
+	defer cancel()
+	disconnect, err := s.connect()
+	if err != nil {
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+	defer disconnect()
+	return of(ctx, s), cobra.ShellCompDirectiveNoFileComp
+}
+
+// flagValues has the completion of flags, by name.
+var flagValues = map[string]candidates{
+	"pool": poolNames, "from": podNames, "to": podNames, "pod": podNames,
+	"verdict": words(v1.FlowVerdicts()), "reason": words(dropReasons()),
+}
+
+func words(all []string) candidates {
+	return func(context.Context, *session) []cobra.Completion { return all }
+}
