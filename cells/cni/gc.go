@@ -30,7 +30,10 @@ func (h handler) gc(ctx context.Context, c call) error {
 	if config.Valid == nil {
 		return fail(types.ErrInvalidNetworkConfig, "GC without cni.dev/valid-attachments", "the container runtime must list the attachments to keep")
 	}
-	gc := endpointmanager.GC{Network: c.config.Name, Valid: validAttachments(*config.Valid), Began: c.began, DryRun: config.DryRun}
+	gc := endpointmanager.GC{Network: c.config.Name, Valid: map[endpoint.Attachment]bool{}, Began: c.began, DryRun: config.DryRun}
+	for _, one := range *config.Valid {
+		gc.Valid[endpoint.Attachment{ContainerID: one.ContainerID, IfName: one.IfName}] = true
+	}
 	if caller, _ := server.CallerOf(ctx); caller.PID != 0 { // the runtime's process is visible, and so are its pods'
 		gc.InUse = netns.InUse
 	}
@@ -50,13 +53,4 @@ func (h handler) gc(ctx context.Context, c call) error {
 		return h.Plugins.GC(ctx, c.delegateCall())
 	}
 	return nil
-}
-
-// validAttachments are the attachments of the list that may be Porin's.
-func validAttachments(list []types.GCAttachment) map[endpoint.Attachment]bool {
-	valid := make(map[endpoint.Attachment]bool, len(list))
-	for _, one := range list {
-		valid[endpoint.Attachment{ContainerID: one.ContainerID, IfName: one.IfName}] = true
-	}
-	return valid
 }

@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"net/http"
 	"strconv"
+	"time"
 
 	"github.com/containernetworking/cni/pkg/types"
 	"github.com/go-chi/chi/v5"
@@ -15,6 +16,7 @@ import (
 
 	v1 "porin.dev/porin/api/v1"
 	"porin.dev/porin/cells/doctor"
+	"porin.dev/porin/cells/endpoint"
 	"porin.dev/porin/cells/endpointmanager"
 	"porin.dev/porin/cells/ipam/delegate"
 	"porin.dev/porin/cells/link"
@@ -77,30 +79,15 @@ func (h handler) serve(w http.ResponseWriter, r *http.Request) error {
 	if c.command == "ADD" { // which must hear whether its answer was taken
 		return h.add(w, r, c)
 	}
-	if err := h.do(r.Context(), c); err != nil {
-		if isProblem(c.command, err) {
-			return err
-		}
-		return writeError(w, c.config.CNIVersion, err)
+	do := map[string]func(context.Context, call) error{"DEL": h.del, "CHECK": h.check, "GC": h.gc, "STATUS": h.status}[c.command]
+	err = do(r.Context(), c)
+	switch {
+	case err == nil:
+		return write(w, http.StatusOK, nil)
+	case c.command == "DEL" && (errors.Is(err, endpointmanager.ErrStopped) || errors.Is(err, endpointmanager.ErrPending)):
+		return err // the plugin does the DEL without the agent, which is stopping, or out of time
 	}
-	return write(w, http.StatusOK, nil)
-}
-
-func (h handler) do(ctx context.Context, c call) error {
-	switch c.command {
-	case "DEL":
-		return h.del(ctx, c)
-	case "CHECK":
-		return h.check(ctx, c)
-	case "GC":
-		return h.gc(ctx, c)
-	}
-	return h.status(ctx, c)
-}
-
-// isProblem reports whether the plugin shall do a DEL without the agent: it is stopping, or out of time.
-func isProblem(command string, err error) bool {
-	return command == "DEL" && (errors.Is(err, endpointmanager.ErrStopped) || errors.Is(err, endpointmanager.ErrPending))
+	return writeError(w, c.config.CNIVersion, err)
 }
 
 // errOtherNetwork is why an agent in another network namespace than the container runtime changes nothing. The plugin
@@ -137,4 +124,44 @@ func write(w http.ResponseWriter, status int, body []byte) error {
 		return err
 	}
 	return nil
+}
+
+// del takes the attachment down, whatever is known of it: also a link, or addresses of an IPAM plugin, that no record
+// names. What could not be done is on record and tried again, so it counts as a success. It fails only when the agent
+// stops or the caller runs out of time.
+func (h handler) del(ctx context.Context, c call) error {
+	result := h.Manager.Delete(ctx, c.attachment, endpoint.DeleteConfig{
+		Began: c.began, Sweep: true, Network: c.config.Name, IPAM: c.plugin(), NetNS: c.netns,
+	})
+	for _, err := range result.Errors {
+		if errors.Is(err, endpointmanager.ErrStopped) || errors.Is(err, endpointmanager.ErrPending) {
+			return err
+		}
+		h.Log.Warn("part of a deletion is not done, and is tried again", "container", c.attachment.ContainerID, "ifname", c.attachment.IfName, "error", err)
+	}
+	return nil
+}
+
+// statusTimeout bounds the STATUS of an IPAM plugin: runtimes hold locks meanwhile, and ADD and DEL stall.
+const statusTimeout = time.Second
+
+// status fails only for what prevents every ADD for a lasting reason: a runtime that hears of a failure makes the node
+// NotReady, and its pods are evicted. A full pool is the failure of an ADD.
+func (h handler) status(ctx context.Context, c call) error {
+	if reason := h.Capacity.Broken(); reason != "" {
+		return fail(types.ErrPluginNotAvailable, "no container can be attached: "+reason, "look at porin status, and at the log of porin-agent")
+	}
+	if !c.delegated() {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, statusTimeout)
+	defer cancel()
+	err := h.Plugins.Status(ctx, c.delegateCall(), c.config.CNIVersion)
+	if err == nil || ctx.Err() != nil { // a slow one is not known to be broken
+		return nil
+	}
+	if printed, ok := errors.AsType[*types.Error](err); ok {
+		return printed
+	}
+	return fail(types.ErrPluginNotAvailable, err.Error(), "look at the IPAM plugin")
 }

@@ -191,3 +191,66 @@ func masqueradeOf(annotations map[string]string) (bool, error) {
 			`want "false" for a pod that keeps its address outside of the cluster, or "true"`)
 	}
 }
+
+// portMapping is one as runtimes hand it over (the capability portMappings of the CNI conventions).
+type portMapping struct {
+	HostPort      int    `json:"hostPort"`
+	ContainerPort int    `json:"containerPort"`
+	Protocol      string `json:"protocol"`
+	HostIP        string `json:"hostIP"`
+}
+
+// portMappings is what a [endpoint.Spec] carries of them. A host port of 0 says that the container asks for none.
+func portMappings(list []portMapping) (string, error) {
+	var mappings []endpoint.PortMapping
+	for _, p := range list {
+		if p.HostPort == 0 {
+			continue
+		}
+		bad := func(why string) (string, error) {
+			return "", fail(types.ErrInvalidNetworkConfig, fmt.Sprintf("host port %d: %s", p.HostPort, why), "correct the hostPort of the pod's container")
+		}
+		m := endpoint.PortMapping{HostPort: uint16(p.HostPort), ContainerPort: uint16(p.ContainerPort), Protocol: strings.ToUpper(p.Protocol)}
+		if int(m.HostPort) != p.HostPort || int(m.ContainerPort) != p.ContainerPort {
+			return bad(fmt.Sprintf("it, or the container's port %d, is no port", p.ContainerPort))
+		}
+		if p.HostIP != "" {
+			addr, err := netip.ParseAddr(p.HostIP)
+			if err != nil {
+				return bad(fmt.Sprintf("the host IP %.64q is no address", p.HostIP))
+			}
+			m.HostIP = addr.Unmap()
+		}
+		mappings = append(mappings, m)
+	}
+	text, err := endpoint.EncodePortMappings(mappings)
+	if err != nil {
+		return "", fail(types.ErrInvalidNetworkConfig, err.Error(), "correct the hostPorts of the pod's containers")
+	}
+	return text, nil
+}
+
+// bandwidthConfig is what the capability bandwidth hands over.
+type bandwidthConfig struct {
+	IngressRate  uint64 `json:"ingressRate" doc:"what the container gets at the most, in bits per second; 0 is no limit"`
+	IngressBurst uint64 `json:"ingressBurst" doc:"how much of that may pass at once after a pause, in bits; 0, 2147483647 and 4294967295 leave it to the agent"`
+	EgressRate   uint64 `json:"egressRate" doc:"what the container sends at the most, as ingressRate"`
+	EgressBurst  uint64 `json:"egressBurst" doc:"as ingressBurst"`
+
+	ShapedSubnets   json.RawMessage `json:"shapedSubnets" doc:"refused: a limit is for all that the container sends or gets"`
+	UnshapedSubnets json.RawMessage `json:"unshapedSubnets" doc:"refused: a limit is for all that the container sends or gets"`
+}
+
+// limits are the requested limits.
+func (b bandwidthConfig) limits() (endpoint.Bandwidth, error) {
+	if isSet(b.ShapedSubnets) || isSet(b.UnshapedSubnets) {
+		return endpoint.Bandwidth{}, fail(types.ErrInvalidNetworkConfig, "bandwidth for some subnets alone is not implemented",
+			"remove shapedSubnets and unshapedSubnets (runtimeConfig.bandwidth)")
+	}
+	limits := endpoint.Bandwidth{IngressRate: b.IngressRate, IngressBurst: b.IngressBurst, EgressRate: b.EgressRate, EgressBurst: b.EgressBurst}
+	if err := endpoint.ValidateBandwidth(limits); err != nil {
+		return endpoint.Bandwidth{}, fail(types.ErrInvalidNetworkConfig, err.Error(),
+			"correct runtimeConfig.bandwidth: of a pod of Kubernetes, the annotations kubernetes.io/ingress-bandwidth and egress-bandwidth")
+	}
+	return limits, nil
+}

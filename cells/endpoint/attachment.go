@@ -57,16 +57,12 @@ func (a Attachment) Validate() error {
 	if err := ValidateContainerID(a.ContainerID); err != nil {
 		return err
 	}
-	return validateIfName(a.IfName)
+	return nameFault("interface name", a.IfName, v1.CheckInterfaceName(a.IfName), v1.InterfaceNameRule)
 }
 
 // ValidateContainerID checks a container ID against the CNI specification.
 func ValidateContainerID(id string) error {
 	return nameFault("container ID", id, v1.CheckContainerID(id), v1.ContainerIDRule)
-}
-
-func validateIfName(name string) error {
-	return nameFault("interface name", name, v1.CheckInterfaceName(name), v1.InterfaceNameRule)
 }
 
 func nameFault(what, name string, err error, rule string) error {

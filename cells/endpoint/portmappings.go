@@ -23,18 +23,15 @@ func EncodePortMappings(list []PortMapping) (string, error) {
 	for i := range list {
 		list[i].Protocol = cmp.Or(list[i].Protocol, v1.ProtocolTCP)
 	}
-	slices.SortFunc(list, comparePortMappings)
+	slices.SortFunc(list, func(a, b PortMapping) int {
+		return cmp.Or(cmp.Compare(a.HostPort, b.HostPort), cmp.Compare(a.Protocol, b.Protocol), a.HostIP.Compare(b.HostIP),
+			cmp.Compare(a.ContainerPort, b.ContainerPort))
+	})
 	text, err := json.Marshal(slices.Compact(list))
 	if err != nil {
 		return "", fmt.Errorf("encode port mappings: %w", err)
 	}
 	return string(text), nil
-}
-
-func comparePortMappings(a, b PortMapping) int {
-	return cmp.Or(
-		cmp.Compare(a.HostPort, b.HostPort), cmp.Compare(a.Protocol, b.Protocol), a.HostIP.Compare(b.HostIP), cmp.Compare(a.ContainerPort, b.ContainerPort),
-	)
 }
 
 // DecodePortMappings reads what [EncodePortMappings] wrote.

@@ -1,7 +1,6 @@
 package supervisor
 
 import (
-	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -9,7 +8,6 @@ import (
 	"go.uber.org/fx"
 
 	v1 "porin.dev/porin/api/v1"
-	"porin.dev/porin/internal/task"
 )
 
 // State is how a cell is.
@@ -46,22 +44,19 @@ func (s *Supervisor) Conditions() (all []Condition) {
 	for _, r := range s.reporters {
 		all = append(all, r.Condition())
 	}
-	all = append(all, conditionOfTasks(s.Tasks()))
-	slices.SortFunc(all, func(a, b Condition) int { return strings.Compare(a.Cell, b.Cell) })
-	return all
-}
-
-func conditionOfTasks(tasks []task.Status) Condition {
 	var reasons []string
-	for _, t := range tasks {
+	for _, t := range s.Tasks() {
 		if t.Failures >= failuresInARow {
 			reasons = append(reasons, fmt.Sprintf("%s has failed %d times in a row: %v", t.Name, t.Failures, t.Err))
 		}
 	}
+	tasks := Condition{Cell: "tasks", State: OK, Reason: strings.Join(reasons, "; ")}
 	if len(reasons) > 0 {
-		return Condition{Cell: "tasks", State: Degraded, Reason: strings.Join(reasons, "; ")}
+		tasks.State = Degraded
 	}
-	return Condition{Cell: "tasks", State: OK}
+	all = append(all, tasks)
+	slices.SortFunc(all, func(a, b Condition) int { return strings.Compare(a.Cell, b.Cell) })
+	return all
 }
 
 // worst is the state of the agent.
@@ -69,7 +64,7 @@ func worst(all []Condition) State {
 	rank := map[State]int{OK: 0, Degraded: 1, Failing: 2}
 	state := OK
 	for _, c := range all {
-		if cmp.Compare(rank[c.State], rank[state]) > 0 {
+		if rank[c.State] > rank[state] {
 			state = c.State
 		}
 	}

@@ -11,7 +11,6 @@ import (
 	v1 "porin.dev/porin/api/v1"
 	"porin.dev/porin/internal/fault"
 	"porin.dev/porin/internal/httpx"
-	"porin.dev/porin/internal/task"
 )
 
 // routes are GET /v1/controller and POST /v1/controller/{name}/run.
@@ -26,21 +25,16 @@ func (s routes) Mount(r chi.Router) {
 func (s routes) list(w http.ResponseWriter, _ *http.Request) error {
 	list := []v1.Controller{}
 	for _, t := range s.Tasks() {
-		list = append(list, controllerOf(t))
+		c := v1.Controller{Name: t.Name, Runs: t.Runs, Failures: t.Failures, Duration: t.Duration, Error: fault.Text(t.Err)}
+		if !t.LastRun.IsZero() {
+			c.LastRun = &t.LastRun
+		}
+		if t.Next.After(time.Now()) {
+			c.Next = &t.Next
+		}
+		list = append(list, c)
 	}
 	return httpx.JSON(w, http.StatusOK, list)
-}
-
-func controllerOf(t task.Status) v1.Controller {
-	c := v1.Controller{Name: t.Name, Runs: t.Runs, Failures: t.Failures, Duration: t.Duration}
-	if !t.LastRun.IsZero() {
-		c.LastRun = &t.LastRun
-	}
-	if !t.Next.IsZero() && t.Next.After(time.Now()) {
-		c.Next = &t.Next
-	}
-	c.Error = fault.Text(t.Err)
-	return c
 }
 
 // ErrNoTask is returned for a name that no task has.

@@ -46,8 +46,21 @@ func New(cfg Config, log *slog.Logger, barrier *restored.Barrier, tasks []*task.
 // Start has the tasks run as soon as everything is restored, and serves the agent's health. failed is called once, from
 // another goroutine, when a task or the server has ended by itself.
 func (s *Supervisor) Start(ctx context.Context, failed func(error)) error {
-	if err := s.listen(ctx, failed); err != nil {
-		return err
+	if s.cfg.Address != "" {
+		listener, err := httpx.Listen(ctx, "the agent's health", "health-address", s.cfg.Address)
+		if err != nil {
+			return err
+		}
+		s.background = httpx.Serve(&http.Server{
+			Handler:           s.Handler(),
+			ReadHeaderTimeout: 5 * time.Second,
+			ReadTimeout:       5 * time.Second,
+			WriteTimeout:      5 * time.Second,
+			IdleTimeout:       time.Minute,
+			MaxHeaderBytes:    16 << 10,
+			ErrorLog:          slog.NewLogLogger(s.log.Handler(), slog.LevelDebug),
+		}, listener, failed)
+		s.log.Info("health served", "address", listener.Addr().String())
 	}
 	var once sync.Once
 	for _, t := range s.tasks {
@@ -87,27 +100,6 @@ func (s *Supervisor) Serving() { s.serving.Store(true) }
 
 // Stopping implements server.Watcher.
 func (s *Supervisor) Stopping() { s.serving.Store(false) }
-
-func (s *Supervisor) listen(ctx context.Context, failed func(error)) error {
-	if s.cfg.Address == "" {
-		return nil
-	}
-	listener, err := httpx.Listen(ctx, "the agent's health", "health-address", s.cfg.Address)
-	if err != nil {
-		return err
-	}
-	s.background = httpx.Serve(&http.Server{
-		Handler:           s.Handler(),
-		ReadHeaderTimeout: 5 * time.Second,
-		ReadTimeout:       5 * time.Second,
-		WriteTimeout:      5 * time.Second,
-		IdleTimeout:       time.Minute,
-		MaxHeaderBytes:    16 << 10,
-		ErrorLog:          slog.NewLogLogger(s.log.Handler(), slog.LevelDebug),
-	}, listener, failed)
-	s.log.Info("health served", "address", listener.Addr().String())
-	return nil
-}
 
 // Handler answers /livez and /readyz as a kubelet asks: 200 is good, 503 is not, and the body has a line for each cell.
 func (s *Supervisor) Handler() http.Handler {

@@ -27,16 +27,14 @@ type failure struct {
 
 func (f *failure) Error() string { return f.Msg }
 
-func (f *failure) withVersion(version string) *failure {
+// asFailure is what to print of an error.
+func asFailure(err error, version string) *failure {
+	f, ok := errors.AsType[*failure](err)
+	if !ok {
+		f = &failure{Code: codeInternal, Msg: err.Error(), Details: "this looks like a fault of Porin: please report it"}
+	}
 	f.CNIVersion, f.Msg = version, strings.NewReplacer("\n", " ", "\r", " ").Replace(f.Msg)
 	return f
-}
-
-func asFailure(err error) *failure {
-	if f, ok := errors.AsType[*failure](err); ok {
-		return f
-	}
-	return &failure{Code: codeInternal, Msg: err.Error(), Details: "this looks like a fault of Porin: please report it"}
 }
 
 func badConfig(key, text string) error {

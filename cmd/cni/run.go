@@ -9,6 +9,7 @@ import (
 
 	v1 "porin.dev/porin/api/v1"
 	"porin.dev/porin/internal/boottime"
+	"porin.dev/porin/internal/heartbeat"
 )
 
 // process is what a process has of the world around it.
@@ -49,7 +50,7 @@ func run(p process) int {
 		_ = p.print(printed.body, nil)
 		return 1
 	}
-	_ = p.print(json.Marshal(asFailure(err).withVersion(c.config.CNIVersion)))
+	_ = p.print(json.Marshal(asFailure(err, c.config.CNIVersion)))
 	return 1
 }
 
@@ -128,4 +129,27 @@ func (c *call) explain(err error) error {
 		f.Details = `start porin-agent, or correct "socket" in the network configuration`
 	}
 	return f
+}
+
+// statusTimeout bounds the wait for an agent that hangs: runtimes hold locks during STATUS, and ADD and DEL stall.
+const statusTimeout = 2 * time.Second
+
+// status asks the agent. Without one it succeeds while an agent was there lately: a runtime makes the node NotReady
+// when STATUS fails, and an agent is restarted now and then.
+func (c *call) status() error {
+	deadline := c.began.wall.Add(statusTimeout)
+	if deadline.After(c.deadline) {
+		deadline = c.deadline
+	}
+	_, err := c.ask(deadline)
+	if err == nil || isAgentError(err) {
+		return err
+	}
+	if stale := heartbeat.Check(c.config.StateDir); stale != nil {
+		return &failure{
+			Code: codeNotAvailable, Msg: "ask for the status of the agent: " + err.Error() + ": " + stale.Error(),
+			Details: `start porin-agent, or correct "socket" in the network configuration`,
+		}
+	}
+	return nil
 }
