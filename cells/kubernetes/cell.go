@@ -78,7 +78,9 @@ func Module(cfg Config, node string) fx.Option {
 			if err != nil {
 				return nil, err
 			}
-			return events.newTask(log), nil
+			return task.Every(log, task.Round{
+				Name: "kubernetes-events", Run: events.round, Interval: eventInterval, Retry: firstRewrite, MaxRetry: lastRewrite,
+			}), nil
 		}),
 		supervisor.Tasks(func(pods *Pods, lookup endpointmanager.Lookup, manager endpointmanager.Manager, log *slog.Logger) *task.Task {
 			return task.Forever(log, "kubernetes-labels", (&follower{pods, lookup, manager, log}).run)

@@ -2,18 +2,22 @@ package kubernetes
 
 import (
 	"context"
+	"crypto/x509"
 	"errors"
 	"fmt"
+	"net"
 	"net/http"
 	"net/url"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -163,4 +167,85 @@ func (r roundTripper) RoundTrip(request *http.Request) (*http.Response, error) {
 		r.turn.CompareAndSwap(turn, turn+1) // one of several requests that fail at once
 	}
 	return response, err
+}
+
+// cause is the part of the error that does not depend on the request and its connection.
+func cause(err error) error {
+	if failed, ok := errors.AsType[*net.OpError](err); ok {
+		return failed.Err
+	}
+	if failed, ok := errors.AsType[*url.Error](err); ok {
+		return failed.Err
+	}
+	if status, ok := errors.AsType[*apierrors.StatusError](err); ok {
+		return status
+	}
+	return err
+}
+
+// remedy is the error with what to do about it.
+func remedy(err error) string {
+	switch unknown, _ := errors.AsType[x509.UnknownAuthorityError](err); {
+	case unknown.Cert != nil:
+		return fmt.Sprintf("%v: the CA in the kubeconfig or of the service account is not the API server's: correct it", err)
+	case apierrors.IsUnauthorized(err):
+		return fmt.Sprintf("%v: the API server does not take the agent's token or certificate: renew it", err)
+	case apierrors.IsForbidden(err):
+		return fmt.Sprintf("%v: bind the agent's account to a role that may list and watch it", err)
+	}
+	return err.Error()
+}
+
+// counted counts the requests that go through a transport.
+type counted struct {
+	requests *prometheus.CounterVec
+	next     http.RoundTripper
+}
+
+func newRequests() *prometheus.CounterVec {
+	return prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "porin_kubernetes_requests_total", Help: "Requests to the Kubernetes API server, by verb, kind and the answer's code (\"none\" without an answer).",
+	}, []string{"verb", "kind", "code"})
+}
+
+// RoundTrip implements http.RoundTripper.
+func (c counted) RoundTrip(request *http.Request) (*http.Response, error) {
+	response, err := c.next.RoundTrip(request)
+	code := "none"
+	if err == nil {
+		code = strconv.Itoa(response.StatusCode)
+	}
+	verb, kind := verbAndKind(request)
+	c.requests.WithLabelValues(verb, kind, code).Inc()
+	return response, err
+}
+
+// verbAndKind are the API's names of what a request does, and of the resource that it is about: "watch" and "pods".
+func verbAndKind(request *http.Request) (verb, kind string) {
+	parts := strings.Split(strings.Trim(request.URL.Path, "/"), "/")
+	switch { // /api/VERSION or /apis/GROUP/VERSION
+	case len(parts) > 2 && parts[0] == "api":
+		parts = parts[2:]
+	case len(parts) > 3 && parts[0] == "apis":
+		parts = parts[3:]
+	default:
+		return strings.ToLower(request.Method), "other"
+	}
+	if len(parts) > 2 && parts[0] == "namespaces" {
+		parts = parts[2:]
+	}
+	named := len(parts) > 1
+	switch {
+	case request.Method == http.MethodGet && request.URL.Query().Get("watch") == "true":
+		verb = "watch"
+	case request.Method == http.MethodGet && !named:
+		verb = "list"
+	case request.Method == http.MethodPost:
+		verb = "create"
+	case request.Method == http.MethodPut:
+		verb = "update"
+	default:
+		verb = strings.ToLower(request.Method)
+	}
+	return verb, parts[0]
 }

@@ -69,13 +69,9 @@ func (c Config) Validate() error {
 	return errors.Join(errs...)
 }
 
-// Enabled reports whether there is an API server to read.
+// Enabled reports whether there is an API server to read: of a kubeconfig, or of a pod with a service account.
 func (c Config) Enabled() bool {
-	return c.Mode == ModeAuto && (c.Kubeconfig != "" || inPod())
-}
-
-// inPod reports whether this process is in a pod with a service account.
-func inPod() bool {
 	_, err := os.Stat("/var/run/secrets/kubernetes.io/serviceaccount/token")
-	return err == nil && os.Getenv("KUBERNETES_SERVICE_HOST") != ""
+	inPod := err == nil && os.Getenv("KUBERNETES_SERVICE_HOST") != ""
+	return c.Mode == ModeAuto && (c.Kubeconfig != "" || inPod)
 }

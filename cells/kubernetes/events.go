@@ -5,7 +5,6 @@ import (
 	"crypto/sha256"
 	"errors"
 	"fmt"
-	"log/slog"
 	"strings"
 	"sync"
 	"time"
@@ -20,7 +19,6 @@ import (
 	"porin.dev/porin/cells/doctor"
 	"porin.dev/porin/cells/endpoint"
 	"porin.dev/porin/cells/policy"
-	"porin.dev/porin/internal/task"
 )
 
 const (
@@ -81,10 +79,6 @@ func newEventWriter(client *Client, node string, sources eventSources) (*eventWr
 		// Half of the Events at once, and half over the minute.
 		budget: rate.NewLimiter(rate.Every(2*time.Minute/eventsPerMinute), eventsPerMinute/2), written: map[string]time.Time{},
 	}, nil
-}
-
-func (e *eventWriter) newTask(log *slog.Logger) *task.Task {
-	return task.Every(log, task.Round{Name: "kubernetes-events", Run: e.round, Interval: eventInterval, Retry: firstRewrite, MaxRetry: lastRewrite})
 }
 
 // failedPods are pods whose ADD failed, until their Events are written.

@@ -69,7 +69,7 @@ func (c *Collector) Run(ctx context.Context) (results []Result, err error) {
 		return nil, err
 	}
 	now := first
-	if hasGone(first) {
+	if slices.ContainsFunc(slices.Collect(maps.Values(first)), func(f finding) bool { return f.gone != "" }) {
 		if err := task.Sleep(ctx, c.Wait); err != nil {
 			return nil, err
 		}
@@ -92,7 +92,11 @@ func (c *Collector) Run(ctx context.Context) (results []Result, err error) {
 	if err != nil {
 		return results, err
 	}
-	results = append(results, kept(now, handled)...)
+	for id, f := range now {
+		if !handled[id] {
+			results = append(results, Result{id.Name, id.Key, Kept, cmp.Or(f.kept, "its records, or its Node, have changed between the rounds")})
+		}
+	}
 	slices.SortFunc(results, func(a, b Result) int {
 		return cmp.Or(strings.Compare(a.Name, b.Name), strings.Compare(a.Key, b.Key))
 	})
@@ -106,34 +110,15 @@ type finding struct {
 	version string // of its records
 }
 
-func hasGone(findings map[cluster.NodeID]finding) bool {
-	for _, f := range findings {
-		if f.gone != "" {
-			return true
-		}
-	}
-	return false
-}
-
 // nextGone returns an incarnation that is gone in both rounds, with the same records.
 func nextGone(first, now map[cluster.NodeID]finding, handled map[cluster.NodeID]bool) (id cluster.NodeID, found bool) {
-	for _, id := range slices.SortedFunc(maps.Keys(now), compareIDs) {
+	byName := func(a, b cluster.NodeID) int { return strings.Compare(a.String(), b.String()) }
+	for _, id := range slices.SortedFunc(maps.Keys(now), byName) {
 		if before := first[id]; !handled[id] && now[id].gone != "" && before.gone != "" && before.version == now[id].version {
 			return id, true
 		}
 	}
 	return id, false
-}
-
-func compareIDs(a, b cluster.NodeID) int { return strings.Compare(a.String(), b.String()) }
-
-func kept(now map[cluster.NodeID]finding, handled map[cluster.NodeID]bool) (results []Result) {
-	for id, f := range now {
-		if !handled[id] {
-			results = append(results, Result{id.Name, id.Key, Kept, cmp.Or(f.kept, "its records, or its Node, have changed between the rounds")})
-		}
-	}
-	return results
 }
 
 // round compares the records with the Nodes. It reads the records first: a Node is older than the records of its agent.

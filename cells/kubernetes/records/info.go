@@ -81,10 +81,6 @@ func (s *info) position(store, version string) (cluster.Position, error) {
 	return cluster.Position{Store: store, Revision: revision}, err
 }
 
-func (s *info) Put(ctx context.Context, i cluster.ClusterInfo) (cluster.ClusterInfo, error) {
-	return s.put(ctx, i)
-}
-
 // infoWatch is the one watch of the API server for all watchers.
 type infoWatch struct {
 	loop    *watch.Loop[record[cluster.ClusterInfo]]

@@ -38,13 +38,14 @@ const (
 	pageSize = 500
 )
 
-// kind is one kind of records.
+// kind is one kind of records. It implements the interfaces of package cluster, but for Get.
 type kind[T any] struct {
 	cluster.Kind[T]
 
 	client rest.Interface
 	log    *slog.Logger
 	name   string // of the kind, such as PorinNode; the resource is its plural in small letters
+	byPage bool   // watches tell lists page by page: no process should have all of them in memory
 }
 
 // object is a record as the API server has it.
@@ -108,13 +109,13 @@ func (k kind[T]) write(ctx context.Context, request *rest.Request, item T) (none
 	return item, err
 }
 
-func (k kind[T]) create(ctx context.Context, item T) (T, error) {
+func (k kind[T]) Create(ctx context.Context, item T) (T, error) {
 	*k.Version(&item) = ""
 	item, err := k.write(ctx, k.client.Post(), item)
 	return item, k.translate("create", err)
 }
 
-func (k kind[T]) update(ctx context.Context, item T) (none T, err error) {
+func (k kind[T]) Update(ctx context.Context, item T) (none T, err error) {
 	if *k.Version(&item) == "" { // the API server would take it for no condition
 		return none, fmt.Errorf("update %s %s without a version: %w", k.name, k.RecordName(item), cluster.ErrConflict)
 	}
@@ -125,12 +126,12 @@ func (k kind[T]) update(ctx context.Context, item T) (none T, err error) {
 	return item, k.translate("update", err)
 }
 
-// put creates an item without a version, and else updates it.
-func (k kind[T]) put(ctx context.Context, item T) (T, error) {
+// Put creates an item without a version, and else updates it.
+func (k kind[T]) Put(ctx context.Context, item T) (T, error) {
 	if *k.Version(&item) == "" {
-		return k.create(ctx, item)
+		return k.Create(ctx, item)
 	}
-	return k.update(ctx, item)
+	return k.Update(ctx, item)
 }
 
 func (k kind[T]) get(ctx context.Context, name string) (item T, uid types.UID, err error) {
@@ -153,9 +154,15 @@ func (k kind[T]) remove(ctx context.Context, name string, conditions metav1.Prec
 	return k.translate("delete", err)
 }
 
-func (k kind[T]) removeVersion(ctx context.Context, item T) error {
+func (k kind[T]) Delete(ctx context.Context, item T) error {
 	version := string(*k.Version(&item))
 	return k.remove(ctx, k.RecordName(item), metav1.Preconditions{ResourceVersion: &version})
+}
+
+func (k kind[T]) All(ctx context.Context) iter.Seq2[T, error] { return k.all(ctx, "") }
+
+func (k kind[T]) Watch(ctx context.Context) (<-chan cluster.Change[T], error) {
+	return k.follow(ctx, "")
 }
 
 // source reads the records that the selector of fields matches.

@@ -8,11 +8,11 @@ import (
 )
 
 // follow tells the records that the selector of fields matches, as [cluster.Change] says, until ctx ends. It leaves out
-// records that cannot be read. A list is told in one piece, unless the caller wants pages.
-func (k kind[T]) follow(ctx context.Context, fields string, byPage bool) (<-chan cluster.Change[T], error) {
+// records that cannot be read.
+func (k kind[T]) follow(ctx context.Context, fields string) (<-chan cluster.Change[T], error) {
 	t := teller[T]{ctx, make(chan cluster.Change[T])}
 	var handler watch.Handler[record[T]] = t
-	if byPage {
+	if k.byPage {
 		handler = pageTeller[T]{t}
 	}
 	loop := watch.New(k.resource(), k.source(fields), handler, k.log)

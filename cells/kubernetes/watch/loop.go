@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"maps"
 	"math/rand/v2"
 	"strconv"
 	"sync"
@@ -141,11 +142,7 @@ func (l *Loop[T]) State() State {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	s := l.state
-	s.Objects = len(l.known)
-	s.Restarts = make(map[Reason]int, len(l.state.Restarts))
-	for reason, n := range l.state.Restarts {
-		s.Restarts[reason] = n
-	}
+	s.Objects, s.Restarts = len(l.known), maps.Clone(l.state.Restarts)
 	return s
 }
 
@@ -289,7 +286,9 @@ func (l *Loop[T]) watch(ctx context.Context, version string) (last string, err e
 		return version, fmt.Errorf("watch %s: %w", l.kind, errors.Join(context.Cause(ctx), err))
 	}
 	defer stream.Close()
-	l.touch()
+	l.mu.Lock()
+	l.state.Since, l.state.Err = time.Now(), nil
+	l.mu.Unlock()
 	for {
 		event, err := stream.Next()
 		if cause := context.Cause(ctx); cause != nil {
@@ -325,12 +324,6 @@ func (l *Loop[T]) handle(event Event[T]) {
 	case apiwatch.Deleted:
 		delete(l.known, event.Object.Key)
 	}
-}
-
-func (l *Loop[T]) touch() {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.state.Since, l.state.Err = time.Now(), nil
 }
 
 // restart counts why the loop begins again, and waits: as long as the server asks for, up to maxDelay, or at random up
