@@ -69,18 +69,12 @@ func (n NodeNetwork) Validate() error {
 		return fmt.Errorf("%d blocks, more than %d", len(n.Blocks), maxNodeBlocks)
 	}
 	for _, b := range n.Blocks {
-		if !b.IsValid() || b != b.Masked() || b.Bits() < minBlockBits(b) || isSpecial(b.Addr()) {
+		least := map[bool]int{true: minBlockBitsIPv4, false: minBlockBitsIPv6}[b.Addr().Is4()]
+		if !b.IsValid() || b != b.Masked() || b.Bits() < least || isSpecial(b.Addr()) {
 			errs = append(errs, fmt.Errorf("block %s: want a prefix of pods' addresses, of at least %d bits by IPv4 and %d by IPv6", b, minBlockBitsIPv4, minBlockBitsIPv6))
 		}
 	}
 	return errors.Join(errs...)
-}
-
-func minBlockBits(b netip.Prefix) int {
-	if b.Addr().Is4() {
-		return minBlockBitsIPv4
-	}
-	return minBlockBitsIPv6
 }
 
 // checkFamilies wants at most one address of each family that a packet on a network between nodes can have.

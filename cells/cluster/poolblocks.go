@@ -61,7 +61,12 @@ type BlockList struct {
 
 // UsableBlocks returns the blocks of a family that have a usable address.
 func (p Pool) UsableBlocks(f Family) BlockList {
-	l, n := BlockList{bits: p.BlockBits(f), parts: p.usableParts(f)}, uint64(0)
+	l, n := BlockList{bits: p.BlockBits(f)}, uint64(0)
+	for _, prefix := range p.Prefixes {
+		if FamilyOf(prefix.Addr()) == f {
+			l.parts = appendUsable(l.parts, prefix, l.bits, p.Exclude)
+		}
+	}
 	for _, part := range l.parts {
 		n = min(n+blocksIn(part, l.bits), maxBlocks)
 		l.ends = append(l.ends, n)
@@ -103,16 +108,6 @@ func (p Pool) Draining(b Block) bool {
 // Excluded reports whether the address is never given out.
 func (p Pool) Excluded(addr netip.Addr) bool {
 	return slices.ContainsFunc(p.Exclude, func(e netip.Prefix) bool { return e.Contains(addr) })
-}
-
-// usableParts returns the prefixes of a family, cut so that every block of them has a usable address.
-func (p Pool) usableParts(f Family) (parts []netip.Prefix) {
-	for _, prefix := range p.Prefixes {
-		if FamilyOf(prefix.Addr()) == f {
-			parts = appendUsable(parts, prefix, p.BlockBits(f), p.Exclude)
-		}
-	}
-	return parts
 }
 
 // appendUsable appends the prefix, or those parts of it, of the size of a block or larger, in which not every address

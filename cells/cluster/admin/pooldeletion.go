@@ -12,70 +12,54 @@ import (
 
 // Delete deletes the pool. When nodes have blocks of it, it returns [ErrPoolInUse], and nothing changes.
 func (a *Pools) Delete(ctx context.Context, name string) error {
-	d := poolDeletion{a, a.backend}
-	if err := d.run(ctx, name); err != nil {
+	if err := a.delete(ctx, name); err != nil {
 		return fmt.Errorf("delete pool %.64s: %w", name, err)
 	}
 	return nil
 }
 
-// poolDeletion is one try to delete a pool.
-type poolDeletion struct {
-	pools   *Pools
-	backend cluster.Backend
-}
-
-func (d poolDeletion) run(ctx context.Context, name string) error {
-	p, err := d.pools.Get(ctx, name)
+func (a *Pools) delete(ctx context.Context, name string) error {
+	p, err := a.Get(ctx, name)
 	if err != nil {
 		return err
 	}
-	if err := d.checkUnused(ctx, p); errors.Is(err, ErrPoolInUse) {
-		return errors.Join(err, d.undelete(ctx, p)) // a deletion that was interrupted
+	if err := a.checkUnused(ctx, p); errors.Is(err, ErrPoolInUse) {
+		return errors.Join(err, a.undelete(ctx, p)) // a deletion that was interrupted
 	} else if err != nil {
 		return err
 	}
 	p.State = cluster.PoolDeleting // who claims a block reads the pool afterwards
-	if p, err = d.pools.update(ctx, p); err != nil {
+	if p, err = a.update(ctx, p); err != nil {
 		return err
 	}
-	if err := d.checkUnused(ctx, p); err != nil {
-		return errors.Join(err, d.undelete(ctx, p))
+	err = a.checkUnused(ctx, p)
+	if err == nil && p.Name == cluster.DefaultPool { // agents do not create it again; without agents there is no record of the cluster
+		err = changeInfo(ctx, a.backend.Info, func(info *cluster.ClusterInfo) error { info.DefaultPoolRemoved = true; return nil })
+		if errors.Is(err, cluster.ErrNotFound) {
+			err = nil
+		}
 	}
-	if err := d.recordRemoved(ctx, p); err != nil {
-		return errors.Join(err, d.undelete(ctx, p))
+	if err != nil {
+		return errors.Join(err, a.undelete(ctx, p))
 	}
-	return d.backend.Pools.Delete(ctx, p)
-}
-
-// recordRemoved records that the default pool was deleted, before its record is deleted: agents do not create it again.
-// Without agents there is no record of the cluster.
-func (d poolDeletion) recordRemoved(ctx context.Context, p cluster.Pool) error {
-	if p.Name != cluster.DefaultPool {
-		return nil
-	}
-	err := changeInfo(ctx, d.backend.Info, func(info *cluster.ClusterInfo) error { info.DefaultPoolRemoved = true; return nil })
-	if errors.Is(err, cluster.ErrNotFound) {
-		return nil
-	}
-	return err
+	return a.backend.Pools.Delete(ctx, p)
 }
 
 // undelete ends the deletion of a pool that stays.
-func (d poolDeletion) undelete(ctx context.Context, p cluster.Pool) error {
+func (a *Pools) undelete(ctx context.Context, p cluster.Pool) error {
 	if p.Deleting || p.State != cluster.PoolDeleting {
 		return nil
 	}
 	p.State = undeleted(p)
-	_, err := d.pools.update(context.WithoutCancel(ctx), p)
+	_, err := a.update(context.WithoutCancel(ctx), p)
 	return err
 }
 
 // checkUnused returns [ErrPoolInUse] with the nodes that have blocks of the pool. It deletes the blocks of nodes that
 // were deleted: claims that arrived later.
-func (d poolDeletion) checkUnused(ctx context.Context, p cluster.Pool) error {
+func (a *Pools) checkUnused(ctx context.Context, p cluster.Pool) error {
 	ids, owners := map[cluster.NodeID]bool{}, map[string]bool{}
-	for b, err := range d.backend.Blocks.All(ctx, cluster.BlockFilter{Pool: p.Name}) {
+	for b, err := range a.backend.Blocks.All(ctx, cluster.BlockFilter{Pool: p.Name}) {
 		if errors.Is(err, cluster.ErrUnreadable) {
 			if slices.ContainsFunc(p.Prefixes, b.CIDR.Overlaps) {
 				return fmt.Errorf("%w: %w", ErrPoolInUse, err)
@@ -88,7 +72,7 @@ func (d poolDeletion) checkUnused(ctx context.Context, p cluster.Pool) error {
 		ids[b.Owner] = true
 	}
 	for id := range ids {
-		freed, err := d.freeOrphans(ctx, id)
+		freed, err := a.freeOrphans(ctx, id)
 		if err != nil {
 			return err
 		}
@@ -113,16 +97,16 @@ func (d poolDeletion) checkUnused(ctx context.Context, p cluster.Pool) error {
 
 // freeOrphans deletes the blocks of a node that was deleted. In a recovery they stay, and when another node uses
 // addresses of them.
-func (d poolDeletion) freeOrphans(ctx context.Context, id cluster.NodeID) (freed bool, err error) {
-	deleted, err := cluster.NodeDeleted(ctx, d.backend, id)
+func (a *Pools) freeOrphans(ctx context.Context, id cluster.NodeID) (freed bool, err error) {
+	deleted, err := cluster.NodeDeleted(ctx, a.backend, id)
 	if err != nil || !deleted {
 		return false, err
 	}
-	info, _, err := d.backend.Info.Get(ctx)
+	info, _, err := a.backend.Info.Get(ctx)
 	if err != nil || info.Recovery != nil {
 		return false, err
 	}
-	err = NewNodes(d.backend).Delete(ctx, id, false)
+	err = NewNodes(a.backend).Delete(ctx, id, false)
 	if errors.Is(err, ErrBlocksInUse) || errors.Is(err, ErrConflictsUnknown) {
 		return false, nil
 	}

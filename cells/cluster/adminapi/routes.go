@@ -180,3 +180,11 @@ func (s Routes) changeRecovery(w http.ResponseWriter, r *http.Request) error {
 	}
 	return s.getRecovery(w, r)
 }
+
+// checkRights refuses a command of porin that the role of an agent does not cover.
+func checkRights(b cluster.Backend, command string) error {
+	if !b.AgentRights {
+		return nil
+	}
+	return fault.New(fault.Forbidden, fmt.Sprintf("with --store kubernetes an agent has no right to do this: use porin %s with --kubeconfig FILE, which has an administrator's credentials", command))
+}
