@@ -104,6 +104,37 @@ func (c *Client) Traces(ctx context.Context, ref string) ([]v1.Trace, error) {
 	return call[[]v1.Trace](ctx, c, http.MethodGet, withQuery("/v1/trace", "ref", ref), nil)
 }
 
+// Controllers lists the loops of the agent by name.
+func (c *Client) Controllers(ctx context.Context) ([]v1.Controller, error) {
+	return call[[]v1.Controller](ctx, c, http.MethodGet, "/v1/controller", nil)
+}
+
+// Health returns which other nodes this one reaches.
+func (c *Client) Health(ctx context.Context) (v1.ClusterHealth, error) {
+	return call[v1.ClusterHealth](ctx, c, http.MethodGet, "/v1/health", nil)
+}
+
+// RunController has a loop do its next round now. It does not wait for the round.
+func (c *Client) RunController(ctx context.Context, name string) error {
+	return c.send(ctx, http.MethodPost, "/v1/controller/"+url.PathEscape(name)+"/run", nil)
+}
+
+// Doctor examines the agent now: where ledger, endpoints, addresses and kernel disagree. An attachment
+// (containerID:ifname) restricts it to what is about that, and then no repair follows; "" is all.
+func (c *Client) Doctor(ctx context.Context, attachment string) (v1.Doctor, error) {
+	return call[v1.Doctor](ctx, c, http.MethodGet, withQuery("/v1/doctor", "endpoint", attachment), nil)
+}
+
+// DoctorAbout is [Client.Doctor] for what is about a subject, such as "addresses", with the notes on it.
+func (c *Client) DoctorAbout(ctx context.Context, about string) (v1.Doctor, error) {
+	return call[v1.Doctor](ctx, c, http.MethodGet, withQuery("/v1/doctor", "about", about), nil)
+}
+
+// Repair examines twice, a second apart, and repairs what both have found; of one subject only, unless about is "".
+func (c *Client) Repair(ctx context.Context, about string) (v1.Doctor, error) {
+	return call[v1.Doctor](ctx, c, http.MethodPost, withQuery("/v1/doctor", "about", about), nil)
+}
+
 // withQuery adds a parameter that has a value.
 func withQuery(path, name, value string) string {
 	if value == "" {

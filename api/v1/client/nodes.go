@@ -25,12 +25,12 @@ func (c *Client) NodeNames(ctx context.Context) ([]v1.Node, error) {
 
 // DeleteNode deletes a node, so that others can claim its blocks. It waits for the quarantine of its pools.
 func (c *Client) DeleteNode(ctx context.Context, name string, request v1.NodeDeletion) error {
-	return c.post(ctx, nodePath(name)+"/delete", request)
+	return c.send(ctx, http.MethodPost, nodePath(name)+"/delete", request)
 }
 
 // ResetNode ends the contest of two machines for one node's key.
 func (c *Client) ResetNode(ctx context.Context, name string, request v1.NodeReset) error {
-	return c.post(ctx, nodePath(name)+"/reset", request)
+	return c.send(ctx, http.MethodPost, nodePath(name)+"/reset", request)
 }
 
 // Recovery shows whether the cluster recovers from a store that was rolled back.
@@ -41,14 +41,6 @@ func (c *Client) Recovery(ctx context.Context) (v1.Recovery, error) {
 // ChangeRecovery begins a recovery, or ends it.
 func (c *Client) ChangeRecovery(ctx context.Context, request v1.RecoveryRequest) (v1.Recovery, error) {
 	return call[v1.Recovery](ctx, c, http.MethodPost, "/v1/recovery", request)
-}
-
-func (c *Client) post(ctx context.Context, path string, body any) error {
-	response, err := c.do(ctx, http.MethodPost, path, body)
-	if err != nil {
-		return err
-	}
-	return response.Body.Close()
 }
 
 func nodePath(name string) string { return "/v1/node/" + url.PathEscape(name) }

@@ -9,9 +9,6 @@ import (
 	v1 "porin.dev/porin/api/v1"
 )
 
-// manifests are a body that is sent as it is.
-type manifests []byte
-
 // Policies lists the network policies in the order of their evaluation.
 func (c *Client) Policies(ctx context.Context) ([]v1.Policy, error) {
 	return call[[]v1.Policy](ctx, c, http.MethodGet, "/v1/policy", nil)
@@ -34,11 +31,7 @@ func (c *Client) CheckPolicies(ctx context.Context, documents []byte) ([]v1.Poli
 
 // DeletePolicy ends a policy.
 func (c *Client) DeletePolicy(ctx context.Context, kind, namespace, name string) error {
-	response, err := c.do(ctx, http.MethodDelete, policyPath(kind, namespace, name), nil)
-	if err != nil {
-		return err
-	}
-	return response.Body.Close()
+	return c.send(ctx, http.MethodDelete, policyPath(kind, namespace, name), nil)
 }
 
 // ExplainPolicy says what the policies decide about a connection. from and to are addresses, or references as for
