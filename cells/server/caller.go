@@ -5,10 +5,16 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"net/http"
+	"slices"
 	"syscall"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
+
+	"porin.dev/porin/internal/fault"
+	"porin.dev/porin/internal/fd"
+	"porin.dev/porin/internal/httpx"
 )
 
 // Caller is the process at the other end of a connection, as it was when it connected. The kernel vouches for it
@@ -49,60 +55,74 @@ type connection struct {
 	received *descriptor
 }
 
-// netNSCookie reads in which network namespace the peer of an accepted connection opened its socket: an accepted socket
-// belongs to the connecting process' namespace (unix_stream_connect).
-func netNSCookie(conn net.Conn) (cookie uint64, err error) {
-	err = onDescriptor(conn, func(fd int) error {
-		cookie, err = unix.GetsockoptUint64(fd, unix.SOL_SOCKET, unix.SO_NETNS_COOKIE)
-		return err
+// guard knows which users may use the API. The mode of the socket says the same, and is not enough: an administrator
+// may change it by hand, or bind the socket into a container.
+type guard struct {
+	path     string
+	uid, gid uint32 // of the socket
+}
+
+// admit is http.Server.ConnContext: the credentials are read once a connection. They are from the moment in which
+// the peer connected, and cannot be forged (unix(7)).
+func (g guard) admit(ctx context.Context, conn net.Conn) context.Context {
+	c := &connection{received: &descriptor{}}
+	c.caller, c.refusal = g.check(conn)
+	if d, ok := conn.(*descriptorConn); ok {
+		c.received = d.received
+	}
+	return context.WithValue(ctx, connectionKey{}, c)
+}
+
+func (g guard) check(conn net.Conn) (Caller, error) {
+	caller, groups, err := peerOf(conn)
+	if err != nil {
+		return Caller{}, fault.Wrap(fault.Forbidden, fmt.Errorf("read who calls: %w", err))
+	}
+	if caller.UID == 0 || caller.UID == g.uid || caller.GID == g.gid || slices.Contains(groups, g.gid) {
+		return caller, nil
+	}
+	return caller, fault.New(fault.Forbidden, fmt.Sprintf("user %d, group %d may not use %s: it takes root and group %d", caller.UID, caller.GID, g.path, g.gid))
+}
+
+// refuseUnauthorized answers callers that the guard does not admit.
+func refuseUnauthorized(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		c, ok := r.Context().Value(connectionKey{}).(*connection)
+		switch {
+		case !ok:
+			httpx.WriteProblem(w, fault.New(fault.Forbidden, "the caller is unknown"))
+		case c.refusal != nil:
+			httpx.WriteProblem(w, c.refusal)
+		default:
+			next.ServeHTTP(w, r)
+		}
 	})
-	return cookie, err
 }
 
-// peer is the process at the other end of a Unix socket.
-type peer struct {
-	pid      int
-	uid, gid uint32
-	groups   []uint32 // supplementary
-}
-
-// peerOf reads the other end's credentials. For a connection that was made from here they belong to the process
-// that listens.
-func peerOf(conn net.Conn) (peer, error) {
-	var p peer
-	err := onDescriptor(conn, func(fd int) (err error) {
-		p, err = peerOfFD(fd)
-		return err
-	})
-	return p, err
-}
-
-// onDescriptor calls f with the socket's file descriptor, which is valid during the call.
-func onDescriptor(conn net.Conn, f func(fd int) error) (err error) {
-	sc, ok := conn.(syscall.Conn)
+// peerOf reads who is at the other end of a Unix socket, with its supplementary groups. For a connection that was made
+// from here that is the process that listens, and the network namespace is this process'.
+func peerOf(conn net.Conn) (peer Caller, groups []uint32, err error) {
+	socket, ok := conn.(syscall.Conn)
 	if !ok {
-		return fmt.Errorf("%T is no socket", conn)
+		return peer, nil, fmt.Errorf("%T is no socket", conn)
 	}
-	raw, err := sc.SyscallConn()
-	if err != nil {
-		return err
-	}
-	if ctlErr := raw.Control(func(fd uintptr) { err = f(int(fd)) }); ctlErr != nil {
-		return ctlErr
-	}
-	return err
-}
-
-func peerOfFD(fd int) (peer, error) {
-	cred, err := unix.GetsockoptUcred(fd, unix.SOL_SOCKET, unix.SO_PEERCRED)
-	if err != nil {
-		return peer{}, fmt.Errorf("SO_PEERCRED: %w", err)
-	}
-	groups, err := peerGroups(fd)
-	if err != nil {
-		return peer{}, fmt.Errorf("SO_PEERGROUPS: %w", err)
-	}
-	return peer{pid: int(cred.Pid), uid: cred.Uid, gid: cred.Gid, groups: groups}, nil
+	err = fd.Do(socket, func(fd int) error {
+		cred, err := unix.GetsockoptUcred(fd, unix.SOL_SOCKET, unix.SO_PEERCRED)
+		if err != nil {
+			return fmt.Errorf("SO_PEERCRED: %w", err)
+		}
+		if groups, err = peerGroups(fd); err != nil {
+			return fmt.Errorf("SO_PEERGROUPS: %w", err)
+		}
+		// An accepted socket belongs to the connecting process' namespace (unix_stream_connect).
+		cookie, err := unix.GetsockoptUint64(fd, unix.SOL_SOCKET, unix.SO_NETNS_COOKIE)
+		if err != nil {
+			return fmt.Errorf("SO_NETNS_COOKIE: %w", err)
+		}
+		peer = Caller{PID: int(cred.Pid), UID: cred.Uid, GID: cred.Gid, NetNSCookie: cookie}
+		return nil
+	})
+	return peer, groups, err
 }
 
 // peerGroups reads SO_PEERGROUPS (Linux 4.13), which x/sys/unix has no function for. The kernel answers ERANGE and

@@ -58,9 +58,7 @@ func TestModuleStartOrder(t *testing.T) {
 	if !slices.Equal(told.lines, want) {
 		t.Errorf("got %q, want %q", told.lines, want)
 	}
-	if left, _ := os.ReadDir(filepath.Dir(cfg.Socket)); len(left) > 0 {
-		t.Errorf("left: %v", left)
-	}
+	checkLeft(t, cfg.Socket)
 }
 
 type storyWatcher struct {

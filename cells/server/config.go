@@ -13,7 +13,7 @@ import (
 
 // Config says where the API listens and for whom.
 type Config struct {
-	// Socket is the path of the Unix socket. "<Socket>.lock" beside it is held while the agent serves.
+	// Socket is the path of the Unix socket. "<Socket>.lock" beside it is locked while the agent serves, and stays.
 	Socket string
 	// Group owns the socket: a name or a number; "" leaves it to the kernel, which takes the agent's.
 	Group string

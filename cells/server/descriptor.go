@@ -1,6 +1,7 @@
 package server
 
 import (
+	"cmp"
 	"context"
 	"net"
 	"net/http"
@@ -46,10 +47,7 @@ func (d *descriptor) take() (*os.File, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.file == nil {
-		if d.err != nil {
-			return nil, d.err
-		}
-		return nil, ErrNoDescriptor
+		return nil, cmp.Or(d.err, ErrNoDescriptor)
 	}
 	file := d.file
 	d.file = nil
@@ -110,7 +108,10 @@ func (c *descriptorConn) Read(buf []byte) (int, error) {
 	n, controlLen, flags, _, err := c.ReadMsgUnix(buf, control) // closed on exec: net sets MSG_CMSG_CLOEXEC
 	if n > 0 {
 		c.begun = true
-		c.received.set(control[:controlLen], flags)
+		file, controlErr := parseDescriptor(control[:controlLen], flags)
+		c.received.mu.Lock()
+		c.received.file, c.received.err = file, controlErr
+		c.received.mu.Unlock()
 	}
 	return n, err
 }
@@ -122,20 +123,12 @@ func (c *descriptorConn) Close() error {
 	return c.UnixConn.Close()
 }
 
-// set takes the control message of the first byte.
-func (d *descriptor) set(control []byte, flags int) {
-	file, err := parseDescriptor(control, flags)
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	d.file, d.err = file, err
-}
-
+// parseDescriptor reads the control message of the first byte. It returns nil when none came.
 func parseDescriptor(control []byte, flags int) (*os.File, error) {
 	var fds []int
 	messages, err := unix.ParseSocketControlMessage(control)
 	for _, message := range messages {
-		some, rightsErr := unix.ParseUnixRights(&message)
-		if rightsErr == nil {
+		if some, rightsErr := unix.ParseUnixRights(&message); rightsErr == nil {
 			fds = append(fds, some...)
 		}
 	}
@@ -148,7 +141,7 @@ func parseDescriptor(control []byte, flags int) (*os.File, error) {
 	if len(control) == 0 && flags&unix.MSG_CTRUNC == 0 {
 		return nil, nil
 	}
-	return nil, fault.Wrap(fault.Unavailable, errTruncated)
+	return nil, errTruncated
 }
 
 var errTruncated = fault.New(fault.Unavailable, "the control message of the request was truncated: want exactly one file descriptor; "+

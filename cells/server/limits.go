@@ -117,25 +117,15 @@ func deadlines(maximum time.Duration) func(http.Handler) http.Handler {
 				next.ServeHTTP(w, r)
 				return
 			}
-			timeout, err := parseTimeout(text)
-			if err != nil {
-				httpx.WriteProblem(w, err)
+			timeout, err := time.ParseDuration(text)
+			if err != nil || timeout <= 0 {
+				httpx.WriteProblem(w, fault.New(fault.Invalid, fmt.Sprintf("header %s: %.32q: want a duration above zero, such as 30s", v1.TimeoutHeader, text)))
 				return
 			}
-			ctx, cancel := context.WithTimeout(r.Context(), min(timeout-reserve(timeout), maximum))
+			reserve := min(timeout/10, time.Second) // for the way back
+			ctx, cancel := context.WithTimeout(r.Context(), min(timeout-reserve, maximum))
 			defer cancel()
 			next.ServeHTTP(w, r.WithContext(ctx))
 		})
 	}
 }
-
-func parseTimeout(text string) (time.Duration, error) {
-	timeout, err := time.ParseDuration(text)
-	if err != nil || timeout <= 0 {
-		return 0, fault.New(fault.Invalid, fmt.Sprintf("header %s: %.32q: want a duration above zero, such as 30s", v1.TimeoutHeader, text))
-	}
-	return timeout, nil
-}
-
-// reserve is the part of a caller's time that is kept for the way back.
-func reserve(timeout time.Duration) time.Duration { return min(timeout/10, time.Second) }

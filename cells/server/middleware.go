@@ -6,9 +6,11 @@ import (
 	"log/slog"
 	"net/http"
 	"runtime/debug"
+	"strconv"
 	"time"
 
 	"github.com/go-chi/chi/v5"
+	"github.com/prometheus/client_golang/prometheus"
 
 	"porin.dev/porin/internal/fault"
 	"porin.dev/porin/internal/httpx"
@@ -74,24 +76,21 @@ func logRequests(log *slog.Logger) func(http.Handler) http.Handler {
 				if rec.answered() >= http.StatusInternalServerError {
 					level = slog.LevelWarn
 				}
-				if log.Enabled(context.Background(), level) {
-					logRequest(log, level, r, rec, time.Since(began))
+				if !log.Enabled(context.Background(), level) {
+					return
 				}
+				attrs := []slog.Attr{
+					slog.String("method", r.Method), slog.String("path", r.URL.Path), slog.String("route", routeOf(r)),
+					slog.Int("status", rec.answered()), slog.Duration("duration", time.Since(began)),
+				}
+				if rec.fault != nil {
+					attrs = append(attrs, slog.Any("error", rec.fault))
+				}
+				log.LogAttrs(context.Background(), level, "request answered", attrs...)
 			}()
 			next.ServeHTTP(w, r)
 		})
 	}
-}
-
-func logRequest(log *slog.Logger, level slog.Level, r *http.Request, rec *recorder, took time.Duration) {
-	attrs := []slog.Attr{
-		slog.String("method", r.Method), slog.String("path", r.URL.Path), slog.String("route", routeOf(r)),
-		slog.Int("status", rec.answered()), slog.Duration("duration", took),
-	}
-	if rec.fault != nil {
-		attrs = append(attrs, slog.Any("error", rec.fault))
-	}
-	log.LogAttrs(context.Background(), level, "request answered", attrs...)
 }
 
 // routeOf is the pattern that matched, or "" when none did.
@@ -103,22 +102,48 @@ func recoverPanics(log *slog.Logger) func(http.Handler) http.Handler {
 	return func(next http.Handler) http.Handler {
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			defer func() {
-				if cause := recover(); cause != nil {
-					answerPanic(log, w.(*recorder), r, cause)
+				switch cause := recover(); cause {
+				case nil:
+					return
+				case http.ErrAbortHandler: // a handler's way to cut the connection, not a bug
+					panic(cause)
+				default:
+					log.Error("handler panicked", "method", r.Method, "route", routeOf(r), "error", fmt.Sprint(cause), "stack", string(debug.Stack()))
 				}
+				if w.(*recorder).status != 0 {
+					panic(http.ErrAbortHandler)
+				}
+				httpx.WriteProblem(w, fault.New(fault.Internal, "the agent ran into a bug; its log has the stack"))
 			}()
 			next.ServeHTTP(w, r)
 		})
 	}
 }
 
-func answerPanic(log *slog.Logger, rec *recorder, r *http.Request, cause any) {
-	if cause == http.ErrAbortHandler { // a handler's way to cut the connection, not a bug
-		panic(cause)
-	}
-	log.Error("handler panicked", "method", r.Method, "route", routeOf(r), "error", fmt.Sprint(cause), "stack", string(debug.Stack()))
-	if rec.status != 0 {
-		panic(http.ErrAbortHandler)
-	}
-	httpx.WriteProblem(rec, fault.New(fault.Internal, "the agent ran into a bug; its log has the stack"))
+// requests measures what is asked of the API.
+type requests struct{ *prometheus.HistogramVec }
+
+func newRequests() *requests {
+	return &requests{prometheus.NewHistogramVec(prometheus.HistogramOpts{
+		Name:    "porin_api_request_duration_seconds",
+		Help:    "How long requests of the API took, by method, route and HTTP status.",
+		Buckets: []float64{.0005, .001, .002, .005, .01, .02, .05, .1, .25, .5, 1, 2.5, 10, 60},
+	}, []string{"method", "route", "status"})}
+}
+
+// measure counts a request that no route takes under method and route "other": a caller must not choose how many time
+// series there are.
+func (q *requests) measure(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		began := time.Now()
+		defer func() {
+			method, route := r.Method, routeOf(r)
+			if route == "" {
+				method, route = "other", "other"
+			}
+			status := strconv.Itoa(w.(*recorder).answered())
+			q.WithLabelValues(method, route, status).Observe(time.Since(began).Seconds())
+		}()
+		next.ServeHTTP(w, r)
+	})
 }

@@ -19,13 +19,6 @@ type Info struct {
 	Node    string
 }
 
-// Parts are what other cells contribute.
-type Parts struct {
-	Routes    []Routes
-	Reporters []StatusReporter
-	Watchers  []Watcher
-}
-
 // Server is the agent's API. It is started once, and not again after it was stopped.
 type Server struct {
 	cfg      Config
@@ -74,7 +67,7 @@ func (s *Server) Start(ctx context.Context, failed func(error)) (err error) {
 	if s.socket, err = openSocket(ctx, s.cfg.Socket, s.cfg.Group); err != nil {
 		return errors.Join(err, s.lock.Release())
 	}
-	s.guard = s.socket.guard()
+	s.guard = s.socket.guard
 	s.serving.Store(true)
 	s.background = httpx.Serve(s.newHTTP(), descriptorListener{s.socket.listener, make(chan struct{}, s.limits.connections)}, failed)
 	s.log.Info("api serves", "socket", s.cfg.Socket)

@@ -9,56 +9,28 @@ import (
 	"os"
 	"os/user"
 	"strconv"
-	"syscall"
 
 	"golang.org/x/sys/unix"
+
+	"porin.dev/porin/internal/fd"
 )
 
 // socket is where the agent listens.
 type socket struct {
+	guard
 	listener *net.UnixListener
-	path     string
-	uid, gid uint32
 }
 
 // openSocket listens at path with mode 0660. The caller has the [SocketLock] to it.
 func openSocket(ctx context.Context, path, group string) (_ *socket, err error) {
-	s := &socket{path: path}
-	if s.listener, err = listen(ctx, path); err != nil {
-		return nil, err
+	s := &socket{guard: guard{path: path}}
+	if s.listener, err = fd.ListenUnix(ctx, path); err != nil {
+		return nil, fmt.Errorf("open socket: %w", err)
 	}
 	if err := s.setGroup(group); err != nil {
 		return nil, errors.Join(err, s.listener.Close(), s.remove())
 	}
 	return s, nil
-}
-
-// makeParent leaves an existing folder as it is. All users can pass a folder that it makes, whatever the umask: the
-// socket's mode restricts its users.
-func makeParent(dir string) error {
-	if _, err := os.Stat(dir); !errors.Is(err, fs.ErrNotExist) {
-		return err
-	}
-	if err := os.MkdirAll(dir, 0o755); err != nil {
-		return err
-	}
-	return os.Chmod(dir, 0o755)
-}
-
-// listen binds a socket that only its owner may use yet: bind(2) takes the mode of the file from that of the
-// socket, so there is no moment in which it is open to all.
-func listen(ctx context.Context, path string) (*net.UnixListener, error) {
-	config := net.ListenConfig{Control: func(_, _ string, raw syscall.RawConn) (err error) {
-		ctlErr := raw.Control(func(fd uintptr) { err = unix.Fchmod(int(fd), 0o600) })
-		return errors.Join(ctlErr, err)
-	}}
-	l, err := config.Listen(ctx, "unix", path)
-	if err != nil {
-		return nil, fmt.Errorf("open socket: %w", err)
-	}
-	listener := l.(*net.UnixListener)
-	listener.SetUnlinkOnClose(false) // remove does it, after the last request
-	return listener, nil
 }
 
 // setGroup gives the socket to the group and lets that group use it.
@@ -96,7 +68,10 @@ func groupID(group string) (int, error) {
 	return strconv.Atoi(found.Gid)
 }
 
-func (s *socket) guard() guard { return guard{path: s.path, uid: s.uid, gid: s.gid} }
-
-// remove takes the socket out of the file system. That it has gone already is fine.
-func (s *socket) remove() error { return removeIfExists(s.path) }
+// remove takes the socket out of the file system, after the last request. That it has gone already is fine.
+func (s *socket) remove() error {
+	if err := os.Remove(s.path); !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return nil
+}

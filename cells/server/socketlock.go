@@ -19,11 +19,11 @@ import (
 
 // SocketLock makes this process the only agent of a socket. The agent holds it while it serves, and with [LockSocket]
 // from before its first cell starts until after its last has stopped. It is for one goroutine at a time, as the hooks
-// of fx are.
+// of fx are. The file of the lock stays.
 type SocketLock struct {
 	path    string // of the socket
 	holders int
-	file    *fileLock // nil without holders
+	file    *os.File // nil without holders; the kernel releases the lock when the process dies
 }
 
 // NewSocketLock does not lock yet.
@@ -52,19 +52,40 @@ func (l *SocketLock) Acquire(ctx context.Context) error {
 	return nil
 }
 
-func (l *SocketLock) acquire(ctx context.Context) (err error) {
+func (l *SocketLock) acquire(ctx context.Context) error {
 	if err := makeParent(filepath.Dir(l.path)); err != nil {
 		return fmt.Errorf("make room for socket %s: %w", l.path, err)
 	}
-	file, err := lockFile(l.path + ".lock")
+	file, err := os.OpenFile(l.path+".lock", os.O_RDWR|os.O_CREATE|unix.O_NOFOLLOW, 0o600)
 	if err != nil {
-		return explainLocked(ctx, l.path, err)
+		return fmt.Errorf("open socket %s: %w", l.path, err)
 	}
-	if err := removeStale(ctx, l.path); err != nil {
-		return errors.Join(err, file.release())
+	switch err = flock.Try(file); {
+	case err == nil:
+		err = removeStale(ctx, l.path)
+	case errors.Is(err, flock.ErrLocked):
+		pid, _ := listenerPID(ctx, l.path) // it may not listen yet; then its number is unknown
+		err = errorInUse(l.path, pid)
+	default:
+		err = fmt.Errorf("lock %s: %w", file.Name(), err)
+	}
+	if err != nil {
+		return errors.Join(err, file.Close())
 	}
 	l.file = file
 	return nil
+}
+
+// makeParent leaves an existing folder as it is. All users can pass a folder that it makes, whatever the umask: the
+// socket's mode restricts its users.
+func makeParent(dir string) error {
+	if _, err := os.Stat(dir); !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return err
+	}
+	return os.Chmod(dir, 0o755)
 }
 
 // Release takes back one Acquire.
@@ -74,64 +95,7 @@ func (l *SocketLock) Release() error {
 	}
 	file := l.file
 	l.file = nil
-	return file.release()
-}
-
-// fileLock is an flock(2) on a file: the kernel lets go of it when the process dies, however it dies.
-type fileLock struct{ file *os.File }
-
-// errLocked is returned when another process holds the lock.
-var errLocked = errors.New("locked by another process")
-
-// lockFile does not wait.
-func lockFile(path string) (*fileLock, error) {
-	for {
-		l, err := tryLockFile(path)
-		if err != nil || l != nil {
-			return l, err
-		}
-	}
-}
-
-// tryLockFile returns nil when the file it has locked is no longer the one at path: its holder removed it in between,
-// and the next one locks another.
-func tryLockFile(path string) (_ *fileLock, err error) {
-	file, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|unix.O_NOFOLLOW, 0o600)
-	if err != nil {
-		return nil, err
-	}
-	l := &fileLock{file}
-	if err := flock.Try(file); err != nil {
-		if errors.Is(err, flock.ErrLocked) {
-			err = errLocked
-		}
-		return nil, errors.Join(fmt.Errorf("lock %s: %w", path, err), file.Close())
-	}
-	if !l.holds(path) {
-		return nil, file.Close()
-	}
-	return l, nil
-}
-
-func (l *fileLock) holds(path string) bool {
-	ours, err := l.file.Stat()
-	if err != nil {
-		return false
-	}
-	there, err := os.Lstat(path)
-	return err == nil && os.SameFile(ours, there)
-}
-
-// release removes the file while it is still locked, so that no process locks a file that is about to go.
-func (l *fileLock) release() error {
-	return errors.Join(removeIfExists(l.file.Name()), l.file.Close())
-}
-
-func removeIfExists(path string) error {
-	if err := os.Remove(path); !errors.Is(err, fs.ErrNotExist) {
-		return err
-	}
-	return nil
+	return file.Close()
 }
 
 // ErrInUse is returned when another agent serves the socket.
@@ -160,15 +124,6 @@ func removeStale(ctx context.Context, path string) error {
 	}
 }
 
-// explainLocked explains why the lock could not be taken.
-func explainLocked(ctx context.Context, path string, err error) error {
-	if !errors.Is(err, errLocked) {
-		return fmt.Errorf("open socket %s: %w", path, err)
-	}
-	pid, _ := listenerPID(ctx, path) // it may not listen yet; then its number is unknown
-	return errorInUse(path, pid)
-}
-
 func errorInUse(path string, pid int) error {
 	who := ""
 	if pid != 0 {
@@ -186,6 +141,6 @@ func listenerPID(ctx context.Context, path string) (pid int, err error) {
 		return 0, err
 	}
 	defer func() { _ = conn.Close() }()
-	p, err := peerOf(conn)
-	return p.pid, err
+	peer, _, err := peerOf(conn)
+	return peer.PID, err
 }

@@ -3,9 +3,7 @@ package server
 import (
 	"context"
 	"errors"
-	"io/fs"
 	"net/http"
-	"os"
 	"slices"
 	"testing"
 	"time"
@@ -55,11 +53,7 @@ func TestStopWaitsForRequests(t *testing.T) {
 		t.Errorf("answer %q", text)
 	}
 	<-stopped
-	for _, path := range []string{r.cfg.Socket, r.cfg.Socket + ".lock"} {
-		if _, err := os.Lstat(path); !errors.Is(err, fs.ErrNotExist) {
-			t.Errorf("%s is left (%v)", path, err)
-		}
-	}
+	checkLeft(t, r.cfg.Socket)
 }
 
 // waitRefused returns when the server accepts no more.

@@ -105,11 +105,10 @@ func (c *cleaner) lock(ctx context.Context) (unlock func() error, err error) {
 	var proxy *os.File // nil without a proxy
 	unlock = func() error {
 		_ = proxy.Close()
-		err := agent.Release()
 		if errors.Is(statErr, fs.ErrNotExist) { // Acquire has made it
-			_ = os.Remove(dir)
+			_, _ = os.Remove(c.cfg.Server.Socket+".lock"), os.Remove(dir)
 		}
-		return err
+		return agent.Release()
 	}
 	if err := endpointmanager.CheckOrigin(c.cfg.EndpointManager); err != nil {
 		return nil, errors.Join(err, unlock())

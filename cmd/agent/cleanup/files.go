@@ -84,7 +84,7 @@ func (c *cleaner) removeHealthNamespace() error {
 
 func (c *cleaner) removeStore() error { return c.removeOwn(c.cfg.StoreDir, storeFiles) }
 
-// removeState leaves the lock of the agent's socket, which is held.
+// removeState removes the lock of the agent's socket last, and does not report it: this process holds it.
 func (c *cleaner) removeState() error {
 	dir := c.cfg.EndpointManager.StateDir
 	deletions := filepath.Join(dir, deletionsFolder)
@@ -92,7 +92,9 @@ func (c *cleaner) removeState() error {
 	for _, socket := range []string{c.cfg.ProxySocket, c.cfg.ProxySocket + ".lock"} {
 		err = errors.Join(err, c.removeFile(socket))
 	}
-	return errors.Join(err, c.removeOwn(dir, stateFiles))
+	err = errors.Join(err, c.removeOwn(dir, stateFiles))
+	_ = os.Remove(c.cfg.Server.Socket + ".lock")
+	return err
 }
 
 // removeOwn removes the files of a folder that Porin has made, and lists the others.
