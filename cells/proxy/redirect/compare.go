@@ -4,8 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"net"
-	"os"
+	"maps"
 	"slices"
 	"strings"
 
@@ -16,6 +15,7 @@ import (
 
 	"porin.dev/porin/bpf"
 	porinlink "porin.dev/porin/cells/link"
+	"porin.dev/porin/internal/fd"
 	"porin.dev/porin/internal/nl"
 	"porin.dev/porin/internal/reconcile"
 )
@@ -58,7 +58,7 @@ func (r *Redirect) Compare() ([]Difference, error) {
 func (r *Redirect) compareLocked() (all []Difference, err error) {
 	device, index, err := r.compareDevice()
 	routes, routesErr := r.compareRoutes()
-	table, tableErr := r.divert.owner.Compare()
+	table, tableErr := r.divert.Compare()
 	for _, detail := range table {
 		all = append(all, Difference{Part: PartTable, Subject: "table inet " + tableName, Detail: detail})
 	}
@@ -106,8 +106,8 @@ func (r *Redirect) compareDevice() (differences []Difference, index int, err err
 	}
 	sysctlErr := r.namespace.Load().do(func() error {
 		wrong, err := wrongSysctls()
-		for _, text := range wrong {
-			differs(subject, "%s", text)
+		for _, name := range slices.Sorted(maps.Keys(wrong)) {
+			differs(subject, "sysctl %s is %s instead of %s", strings.ReplaceAll(name, "/", "."), wrong[name], sysctls[name])
 		}
 		return err
 	})
@@ -142,10 +142,10 @@ func (r *Redirect) compareRoutes() (differences []Difference, err error) {
 			return nil, fmt.Errorf("list the routing rules: %w", err)
 		}
 		for _, rule := range rules(family) {
-			if !slices.ContainsFunc(have, func(other netlink.Rule) bool { return isRule(other, rule) }) {
+			if !slices.ContainsFunc(have, func(other netlink.Rule) bool { return selectsSame(other, rule) && other.Table == rule.Table }) {
 				differs(fmt.Sprintf("routing rule %d", rule.Priority), "it is missing")
 			}
-			if slices.ContainsFunc(have, func(other netlink.Rule) bool { return isChanged(other, rule) }) {
+			if slices.ContainsFunc(have, func(other netlink.Rule) bool { return selectsSame(other, rule) && other.Table != rule.Table }) {
 				differs(fmt.Sprintf("routing rule %d", rule.Priority), "there is another one for the same packets, with another table")
 			}
 		}
@@ -162,10 +162,10 @@ func (r *Redirect) compareListener(index int) (differences []Difference, err err
 		differences = append(differences, Difference{Part: PartListener, Subject: "program " + bpf.SelectListener, Detail: detail})
 	}
 	known, err := r.link.ProxyLink()
-	if err == nil && (known != index) {
+	if err == nil && known != index {
 		differs(fmt.Sprintf("the programs redirect by the device with index %d instead of %d", known, index))
 	}
-	if detail := r.listeners.compare(r.pin(), index, r.link); detail != "" {
+	if detail := r.listeners.compare(r.cfg.pin(), index, r.link); detail != "" {
 		differs(detail)
 	}
 	return differences, err
@@ -210,7 +210,7 @@ func (l *Listeners) compare(pin string, device int, programs Link) string {
 	}
 	for index, socket := range l.all() {
 		var cookie, want uint64
-		err := onSocket(socket, func(fd int) (err error) {
+		err := fd.Do(socket, func(fd int) (err error) {
 			want, err = unix.GetsockoptUint64(fd, unix.SOL_SOCKET, unix.SO_COOKIE)
 			return err
 		})
@@ -255,27 +255,19 @@ func (r *Redirect) Repair() error {
 	if r.listeners == nil || r.handedOver {
 		return nil
 	}
-	err := r.repairLocked()
-	r.damage.Store(nil)
-	if err != nil {
-		text := err.Error()
-		r.damage.Store(&text)
-	}
-	return err
-}
-
-func (r *Redirect) repairLocked() error {
 	differences, err := r.compareLocked()
-	if err == nil && len(differences) == 0 {
-		return nil
-	}
 	for _, d := range differences {
 		r.log.Warn("the way into the proxy is damaged, and is repaired", "subject", d.Subject, "detail", d.Detail)
 	}
-	if err := r.openLocked(); err != nil {
-		return fmt.Errorf("repair the way into the proxy: %w", err)
+	r.damage.Store(nil)
+	if err == nil && len(differences) == 0 {
+		return nil
 	}
-	return nil
+	if err = r.openLocked(); err != nil {
+		err = fmt.Errorf("repair the way into the proxy: %w", err)
+		r.damage.Store(new(err.Error()))
+	}
+	return err
 }
 
 // listRoutes lists the routes of the table.
@@ -286,40 +278,12 @@ func (r *Redirect) listRoutes(family int) ([]netlink.Route, error) {
 }
 
 func isLocal(route netlink.Route, local *netlink.Route) bool {
-	return route.Type == local.Type && route.LinkIndex == local.LinkIndex && (route.Dst == nil || isAll(route.Dst))
+	return route.Type == local.Type && route.LinkIndex == local.LinkIndex && (route.Dst == nil || nl.Prefix(route.Dst).Bits() == 0)
 }
 
-func isAll(prefix *net.IPNet) bool {
-	ones, _ := prefix.Mask.Size()
-	return ones == 0
-}
-
-// isRule compares all that a rule of Porin's says. Others may say more.
-func isRule(have netlink.Rule, want *netlink.Rule) bool {
-	return have.Table == want.Table && selectsSame(have, want)
-}
-
-// isChanged reports whether a rule is for the same packets as one of Porin's, and says otherwise.
-func isChanged(have netlink.Rule, want *netlink.Rule) bool {
-	return have.Table != want.Table && selectsSame(have, want)
-}
-
+// selectsSame reports whether a rule is for the same packets as one of Porin's.
 func selectsSame(have netlink.Rule, want *netlink.Rule) bool {
 	sameMask := want.Mask == nil && have.Mask == nil || want.Mask != nil && have.Mask != nil && *want.Mask == *have.Mask
 	return have.Priority == want.Priority && have.Mark == want.Mark && sameMask && have.IifName == want.IifName &&
 		!have.Invert && have.Src == nil && have.Dst == nil && have.OifName == "" && have.Tos == 0 && have.IPProto == 0
-}
-
-// wrongSysctls leaves out sysctls that the kernel does not have.
-func wrongSysctls() (wrong []string, err error) {
-	for name, want := range sysctls {
-		is, readErr := os.ReadFile("/proc/sys/" + name)
-		if text := strings.TrimSpace(string(is)); readErr == nil && text != want {
-			wrong = append(wrong, fmt.Sprintf("sysctl %s is %s instead of %s", strings.ReplaceAll(name, "/", "."), text, want))
-		} else if readErr != nil && !os.IsNotExist(readErr) {
-			err = errors.Join(err, readErr)
-		}
-	}
-	slices.Sort(wrong)
-	return wrong, err
 }

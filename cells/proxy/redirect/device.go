@@ -60,14 +60,11 @@ func (r *Redirect) device() (index int, err error) {
 		if errors.Is(err, unix.EOPNOTSUPP) {
 			return 0, fmt.Errorf("make the device %s: %w: %w", link.ProxyDevice, ErrUnsupported, err)
 		}
-		if err != nil && !errors.Is(err, unix.EEXIST) {
+		if err == nil {
+			found, err = r.handle.LinkByName(link.ProxyDevice)
+		}
+		if err != nil {
 			return 0, fmt.Errorf("make the device %s: %w", link.ProxyDevice, err)
-		}
-		if found, err = r.findDevice(); err != nil {
-			return 0, err
-		}
-		if found == nil {
-			return 0, fmt.Errorf("make the device %s: it was removed meanwhile", link.ProxyDevice)
 		}
 		r.log.Info("device of the proxy made", "ifname", link.ProxyDevice, "ifindex", found.Attrs().Index)
 	}
@@ -187,17 +184,25 @@ func (r *Redirect) noteEarlyDemux(device netlink.Link) error {
 	return r.handle.LinkSetAlias(device, hadEarlyDemux)
 }
 
-// setSysctls leaves out sysctls that the kernel does not have.
-func setSysctls() (err error) {
+// wrongSysctls returns the values of sysctls that are not as they should be. It leaves out sysctls that the kernel does
+// not have.
+func wrongSysctls() (wrong map[string]string, err error) {
+	wrong = map[string]string{}
 	for name, want := range sysctls {
-		path := "/proc/sys/" + name
-		is, readErr := os.ReadFile(path)
-		if os.IsNotExist(readErr) || readErr == nil && strings.TrimSpace(string(is)) == want {
-			continue
+		is, readErr := os.ReadFile("/proc/sys/" + name)
+		if text := strings.TrimSpace(string(is)); readErr == nil && text != want {
+			wrong[name] = text
+		} else if readErr != nil && !os.IsNotExist(readErr) {
+			err = errors.Join(err, readErr)
 		}
-		if writeErr := os.WriteFile(path, []byte(want), 0); writeErr != nil {
-			err = errors.Join(err, writeErr)
-		}
+	}
+	return wrong, err
+}
+
+func setSysctls() error {
+	wrong, err := wrongSysctls()
+	for name := range wrong {
+		err = errors.Join(err, os.WriteFile("/proc/sys/"+name, []byte(sysctls[name]), 0))
 	}
 	return err
 }

@@ -15,6 +15,7 @@ import (
 	"porin.dev/porin/bpf/abi"
 	"porin.dev/porin/internal/conntrack"
 	"porin.dev/porin/internal/fault"
+	"porin.dev/porin/internal/fd"
 )
 
 // The ports of the proxy's own connections, above the pods' own range (ip_local_port_range): two connections of the
@@ -47,7 +48,12 @@ func (r *Redirect) Dial(ctx context.Context, client Client, destination netip.Ad
 		return nil, err
 	}
 	dialer := net.Dialer{KeepAlive: -1, Control: func(_, _ string, c syscall.RawConn) error {
-		return control(c, func(fd int) error { return errors.Join(transparent(fd), shareAddress(fd)) })
+		return fd.Control(c, func(fd int) error {
+			// SO_REUSEADDR lets connections to different destinations have one port. The kernel refuses a second one to the same
+			// destination.
+			reuseErr := os.NewSyscallError("setsockopt", unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_REUSEADDR, 1))
+			return errors.Join(transparent(fd, familyOf(client.Addr())), reuseErr)
+		})
 	}}
 	err = onAnyPort(client.AddrPort, namespace.half(unix.IPPROTO_TCP, client, destination), func(at netip.AddrPort) error {
 		dialer.LocalAddr = net.TCPAddrFromAddrPort(at)
@@ -113,10 +119,4 @@ func onAnyPort(client netip.AddrPort, half int, open func(at netip.AddrPort) err
 		}
 	}
 	return fmt.Errorf("%w: %w", ErrNoPort, err)
-}
-
-// shareAddress lets connections to different destinations have one port. The kernel refuses a second one to the same
-// destination.
-func shareAddress(fd int) error {
-	return os.NewSyscallError("setsockopt", unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_REUSEADDR, 1))
 }

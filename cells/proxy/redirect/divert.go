@@ -2,9 +2,6 @@ package redirect
 
 import (
 	"encoding/binary"
-	"fmt"
-	"log/slog"
-	"os"
 
 	"github.com/google/nftables"
 	"github.com/google/nftables/binaryutil"
@@ -25,13 +22,7 @@ const (
 	beforeHostFilter = -10  // of the table porin, which is before other filters (NF_IP_PRI_FILTER is 0)
 )
 
-// divert is the table inet porin-proxy.
-type divert struct{ owner *nft.Owner }
-
-func newDivert(namespace *os.File, log *slog.Logger) *divert {
-	return &divert{owner: nft.New(namespace, divertTable(), log)}
-}
-
+// divertTable is the table inet porin-proxy, which has no sets.
 func divertTable() *nft.Table {
 	return &nft.Table{
 		Name: tableName, Unsupported: ErrUnsupported,
@@ -132,15 +123,3 @@ func ifname(name string) []byte {
 	copy(padded, name)
 	return padded
 }
-
-// apply makes the table, which has no sets.
-func (d *divert) apply() error {
-	if err := d.owner.Apply(nft.State{}); err != nil {
-		return fmt.Errorf("divert packets to the proxy: %w", err)
-	}
-	return nil
-}
-
-func (d *divert) remove() error { return d.owner.Apply(nil) }
-
-func (d *divert) close() error { return d.owner.Close() }

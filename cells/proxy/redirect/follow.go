@@ -65,7 +65,7 @@ func (r source) Watch(ctx context.Context) (<-chan string, error) {
 		cancel()
 		return nil, fmt.Errorf("watch devices and routes: %w", err)
 	}
-	tables, err := r.divert.owner.Watch(ctx)
+	tables, err := r.divert.Watch(ctx)
 	if err != nil {
 		cancel()
 		drain(routes)

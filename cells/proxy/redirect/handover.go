@@ -2,10 +2,17 @@ package redirect
 
 import (
 	"errors"
+	"fmt"
 	"os"
+	"path/filepath"
 
+	"porin.dev/porin/internal/fault"
 	"porin.dev/porin/internal/fd"
+	"porin.dev/porin/internal/flock"
 )
+
+// ErrInUse is returned when another process is the proxy.
+var ErrInUse = fault.New(fault.Conflict, "another process is the proxy of this node: stop it, or have it handed over")
 
 // errHandedOver is returned instead of removing what another process takes over.
 var errHandedOver = errors.New("another process is taking over as the proxy")
@@ -77,4 +84,39 @@ func (r *Redirect) LetGo() error {
 	err := r.lock.Close()
 	r.lock, r.handedOver = nil, true
 	return err
+}
+
+func (c Config) pin() string { return filepath.Join(c.BPFRoot, "proxy", "select_listener") }
+
+// lockFolder makes the folder of the pin this process's alone, until the file is closed in all processes that have it.
+func (c Config) lockFolder() (*os.File, error) {
+	folder := filepath.Dir(c.pin())
+	for {
+		if err := os.MkdirAll(folder, 0o700); err != nil {
+			return nil, err
+		}
+		file, err := os.Open(folder)
+		if errors.Is(err, os.ErrNotExist) {
+			continue
+		}
+		if err != nil {
+			return nil, err
+		}
+		err = flock.Try(file)
+		if errors.Is(err, flock.ErrLocked) {
+			err = ErrInUse
+		}
+		if err != nil {
+			return nil, errors.Join(fmt.Errorf("lock %s: %w", folder, err), file.Close())
+		}
+		// Its owner may have removed the folder before this process has locked it.
+		locked, err := file.Stat()
+		there, thereErr := os.Stat(folder)
+		if err = errors.Join(err, thereErr); err == nil && os.SameFile(locked, there) {
+			return file, nil
+		}
+		if err := errors.Join(err, file.Close()); err != nil && !errors.Is(err, os.ErrNotExist) {
+			return nil, err
+		}
+	}
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io/fs"
 	"net"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"slices"
@@ -19,6 +20,7 @@ import (
 
 	"porin.dev/porin/bpf"
 	"porin.dev/porin/bpf/abi"
+	"porin.dev/porin/internal/fd"
 )
 
 // Listeners are the proxy's listening sockets. Those of IPv6 are nil without IPv6.
@@ -41,8 +43,8 @@ func listen(n *namespace) (_ *Listeners, err error) {
 			network string
 			open    func() error
 		}{
-			{"tcp4", func() (err error) { l.TCP4, err = listenTCP("tcp4", "127.0.0.1:0"); return err }},
-			{"tcp6", func() (err error) { l.TCP6, err = listenTCP("tcp6", "[::1]:0"); return err }},
+			{"tcp4", func() (err error) { l.TCP4, err = listenTCP("tcp4", "127.0.0.1:0", unix.AF_INET); return err }},
+			{"tcp6", func() (err error) { l.TCP6, err = listenTCP("tcp6", "[::1]:0", unix.AF_INET6); return err }},
 			{"udp4", func() error { return l.listenUDP(abi.ListenerUDP4, unix.AF_INET) }},
 			{"udp6", func() error { return l.listenUDP(abi.ListenerUDP6, unix.AF_INET6) }},
 		} {
@@ -72,8 +74,10 @@ func (l *Listeners) listenUDP(first uint32, family int) error {
 	return nil
 }
 
-func listenTCP(network, address string) (*net.TCPListener, error) {
-	config := net.ListenConfig{Control: func(_, _ string, c syscall.RawConn) error { return control(c, transparent) }}
+func listenTCP(network, address string, family int) (*net.TCPListener, error) {
+	config := net.ListenConfig{Control: func(_, _ string, c syscall.RawConn) error {
+		return fd.Control(c, func(fd int) error { return transparent(fd, family) })
+	}}
 	config.SetMultipathTCP(false) // the map takes no such sockets
 	listener, err := config.Listen(context.Background(), network, address)
 	if err != nil {
@@ -117,11 +121,7 @@ func (l *Listeners) attach(pin string, device int, programs Link) (err error) {
 	} else if !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("open the pin %s: %w", pin, err)
 	}
-	return l.attachAnew(pin)
-}
-
-func (l *Listeners) attachAnew(pin string) error {
-	attached, err := link.AttachNetNs(int(l.namespace.file.Fd()), l.program)
+	attached, err = link.AttachNetNs(int(l.namespace.file.Fd()), l.program)
 	if errors.Is(err, ebpf.ErrNotSupported) || errors.Is(err, unix.EINVAL) {
 		return fmt.Errorf("%w: %w", ErrUnsupported, err)
 	}
@@ -168,7 +168,7 @@ func (l *Listeners) load(device int, shared map[string]*ebpf.Map) error {
 	}
 	l.program, l.sockets, l.device = objects.Program, objects.Sockets, device
 	for index, socket := range l.all() {
-		err := onSocket(socket, func(fd int) error { return l.sockets.Put(index, uint64(fd)) })
+		err := fd.Do(socket, func(fd int) error { return l.sockets.Put(index, uint64(fd)) })
 		if err != nil {
 			return fmt.Errorf("put a socket into the map %s: %w", bpf.Listeners, err)
 		}
@@ -221,38 +221,26 @@ func unpin(pin string) error {
 	return nil
 }
 
-// onSocket runs f with a socket's descriptor.
-func onSocket(c syscall.Conn, f func(fd int) error) error {
-	raw, err := c.SyscallConn()
-	if err != nil {
-		return err
-	}
-	return control(raw, f)
-}
-
-func control(c syscall.RawConn, f func(fd int) error) (err error) {
-	if controlErr := c.Control(func(fd uintptr) { err = f(int(fd)) }); controlErr != nil {
-		return controlErr
-	}
-	return err
-}
-
 // transparent lets a socket have addresses of others, and marks what it sends (ip(7), IP_TRANSPARENT).
-func transparent(fd int) error {
-	family, err := unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_DOMAIN)
-	if err != nil {
-		return os.NewSyscallError("getsockopt", err)
-	}
-	if err := setTransparent(fd, family); err != nil {
-		return err
-	}
-	return os.NewSyscallError("setsockopt", unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_MARK, abi.ProxyMark))
+func transparent(fd, family int) error {
+	return errors.Join(
+		setOption(fd, family, unix.IP_TRANSPARENT, unix.IPV6_TRANSPARENT),
+		os.NewSyscallError("setsockopt", unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_MARK, abi.ProxyMark)),
+	)
 }
 
-func setTransparent(fd, family int) error {
-	level, option := unix.SOL_IP, unix.IP_TRANSPARENT
+// setOption sets an option of IPv4, or of IPv6, to 1.
+func setOption(fd, family, ipv4, ipv6 int) error {
+	level, option := unix.SOL_IP, ipv4
 	if family == unix.AF_INET6 {
-		level, option = unix.SOL_IPV6, unix.IPV6_TRANSPARENT
+		level, option = unix.SOL_IPV6, ipv6
 	}
 	return os.NewSyscallError("setsockopt", unix.SetsockoptInt(fd, level, option, 1))
+}
+
+func familyOf(addr netip.Addr) int {
+	if addr.Is6() {
+		return unix.AF_INET6
+	}
+	return unix.AF_INET
 }

@@ -15,6 +15,7 @@ import (
 
 	"porin.dev/porin/internal/fault"
 	"porin.dev/porin/internal/netns"
+	"porin.dev/porin/internal/nft"
 	"porin.dev/porin/internal/reconcile"
 )
 
@@ -50,7 +51,7 @@ type Redirect struct {
 	damage        atomic.Pointer[string]    // why the last repair failed; read without the lock
 	closed        chan struct{}             // closed by Close and Remove; nil unless open
 	handle        *netlink.Handle
-	divert        *divert
+	divert        *nft.Owner
 	listeners     *Listeners
 	lock          *os.File // nil unless open
 	given         Handover // what the next Open uses
@@ -88,7 +89,7 @@ func (r *Redirect) openLocked() error {
 	if err != nil {
 		return err
 	}
-	if err := errors.Join(r.route(), r.divert.apply()); err != nil {
+	if err := errors.Join(r.route(), r.divert.Apply(nft.State{})); err != nil {
 		return err
 	}
 	if r.listeners == nil {
@@ -96,7 +97,7 @@ func (r *Redirect) openLocked() error {
 			return err
 		}
 	}
-	if err := r.listeners.attach(r.pin(), index, r.link); err != nil {
+	if err := r.listeners.attach(r.cfg.pin(), index, r.link); err != nil {
 		return err
 	}
 	return r.link.SetProxyLink(index)
@@ -141,7 +142,7 @@ func (r *Redirect) openHandles() (err error) {
 	if r.handle, err = netlink.NewHandle(unix.NETLINK_ROUTE); err != nil {
 		return fmt.Errorf("open a route-netlink socket: %w", err)
 	}
-	r.divert, r.closed = newDivert(namespace.file, r.log), make(chan struct{})
+	r.divert, r.closed = nft.New(namespace.file, divertTable(), r.log), make(chan struct{})
 	return nil
 }
 
@@ -161,7 +162,7 @@ func (r *Redirect) close() error {
 	}
 	errs := []error{r.listeners.close()}
 	if r.divert != nil {
-		errs = append(errs, r.divert.close())
+		errs = append(errs, r.divert.Close())
 		close(r.closed)
 	}
 	if r.handle != nil {
@@ -170,7 +171,7 @@ func (r *Redirect) close() error {
 	if r.lock != nil {
 		errs = append(errs, r.lock.Close())
 	}
-	errs = append(errs, namespace.close(), r.given.Close())
+	errs = append(errs, namespace.file.Close(), r.given.Close())
 	r.damage.Store(nil)
 	r.handle, r.divert, r.listeners, r.closed, r.lock, r.given, r.handedOver = nil, nil, nil, nil, nil, Handover{}, false
 	return errors.Join(errs...)
@@ -191,14 +192,12 @@ func (r *Redirect) Remove() error {
 	if err != nil {
 		return errors.Join(err, r.close())
 	}
-	err = errors.Join(r.link.SetProxyLink(0), unpin(r.pin()), r.divert.remove(), r.unroute(), r.removeDevice(), r.close())
+	err = errors.Join(r.link.SetProxyLink(0), unpin(r.cfg.pin()), r.divert.Apply(nil), r.unroute(), r.removeDevice(), r.close())
 	if err != nil {
 		return fmt.Errorf("remove the way into the proxy: %w", err)
 	}
 	return nil
 }
-
-func (r *Redirect) pin() string { return r.cfg.pin() }
 
 // namespace is a network namespace.
 type namespace struct {
@@ -242,5 +241,3 @@ func (n *namespace) inode() (uint64, error) {
 	}
 	return info.Sys().(*syscall.Stat_t).Ino, nil
 }
-
-func (n *namespace) close() error { return n.file.Close() }

@@ -10,7 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"porin.dev/porin/bpf/abi"
+	"porin.dev/porin/internal/fd"
 )
 
 // replySockets send datagrams from the addresses and ports of servers. They are sockets without ports (raw(7)): one
@@ -40,7 +40,7 @@ func rawSocket(family int, addr netip.Addr) (*os.File, error) {
 	if err != nil {
 		return nil, os.NewSyscallError("socket", err)
 	}
-	if err = setTransparent(fd, family); err == nil {
+	if err = transparent(fd, family); err == nil {
 		err = os.NewSyscallError("bind", unix.Bind(fd, sockaddr(netip.AddrPortFrom(addr, 0))))
 	}
 	if err != nil {
@@ -69,10 +69,9 @@ func (l *Listeners) Reply(server, client netip.AddrPort, payload []byte) error {
 	if file == nil {
 		return fmt.Errorf("reply to %s as %s: no IPv6", client, server)
 	}
-	control := append(source(server.Addr()), proxyMark()...)
-	err := onSocket(file, func(fd int) error {
+	err := fd.Do(file, func(fd int) error {
 		to := sockaddr(netip.AddrPortFrom(client.Addr(), 0))
-		return os.NewSyscallError("sendmsg", unix.Sendmsg(fd, datagram(server, client, payload), control, to, unix.MSG_DONTWAIT))
+		return os.NewSyscallError("sendmsg", unix.Sendmsg(fd, datagram(server, client, payload), source(server.Addr()), to, unix.MSG_DONTWAIT))
 	})
 	if err != nil {
 		return fmt.Errorf("reply to %s as %s: %w", client, server, err)
@@ -109,11 +108,6 @@ func datagram(from, to netip.AddrPort, payload []byte) []byte {
 	}
 	binary.BigEndian.PutUint16(b[checksum:], complement)
 	return b
-}
-
-// proxyMark is the control message that marks one datagram (SO_MARK).
-func proxyMark() []byte {
-	return controlMessage(unix.SOL_SOCKET, unix.SO_MARK, binary.NativeEndian.AppendUint32(nil, abi.ProxyMark))
 }
 
 // sourceIPv4 is the control message that says where a datagram comes from (IP_PKTINFO; ip(7)): the index of a device,

@@ -3,7 +3,7 @@ package redirect
 import (
 	"errors"
 	"fmt"
-	"net"
+	"net/netip"
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
@@ -46,14 +46,17 @@ func (r *Redirect) local(family int) (*netlink.Route, error) {
 	if err != nil {
 		return nil, fmt.Errorf("look for lo: %w", err)
 	}
-	all := &net.IPNet{IP: net.IPv4zero.To4(), Mask: net.CIDRMask(0, 32)}
+	all := netip.IPv4Unspecified()
 	if family == unix.AF_INET6 {
-		all = &net.IPNet{IP: net.IPv6zero, Mask: net.CIDRMask(0, 128)}
+		all = netip.IPv6Unspecified()
 	}
-	return &netlink.Route{LinkIndex: lo.Attrs().Index, Family: family, Table: table, Type: unix.RTN_LOCAL, Scope: unix.RT_SCOPE_HOST, Dst: all}, nil
+	return &netlink.Route{
+		LinkIndex: lo.Attrs().Index, Family: family, Table: table, Type: unix.RTN_LOCAL, Scope: unix.RT_SCOPE_HOST, Dst: nl.IPNet(netip.PrefixFrom(all, 0)),
+	}, nil
 }
 
-// route makes the table and the rules, as far as the kernel has the family.
+// route makes the table and the rules, as far as the kernel has the family. It removes others' routes of the table, and
+// rules that stand in the way of Porin's: for the same packets, with another table.
 func (r *Redirect) route() error {
 	for _, family := range families {
 		local, err := r.local(family)
@@ -67,51 +70,33 @@ func (r *Redirect) route() error {
 		if err != nil {
 			return fmt.Errorf("make the route of table %d: %w", table, err)
 		}
-		if err := r.removeOthers(family, local); err != nil {
-			return err
+		routes, err := r.listRoutes(family)
+		if err != nil {
+			return fmt.Errorf("list the routes of table %d: %w", table, err)
 		}
-		if err := r.removeChanged(family); err != nil {
-			return err
-		}
-		for _, rule := range rules(family) {
-			if err := r.handle.RuleAdd(rule); err != nil && !errors.Is(err, unix.EEXIST) {
-				return fmt.Errorf("make the rule %d: %w", rule.Priority, err)
-			}
-		}
-	}
-	return nil
-}
-
-// removeOthers removes routes of the table that are not Porin's: no other program may use it.
-func (r *Redirect) removeOthers(family int, local *netlink.Route) error {
-	routes, err := r.listRoutes(family)
-	if err != nil {
-		return fmt.Errorf("list the routes of table %d: %w", table, err)
-	}
-	for _, route := range routes {
-		if isLocal(route, local) {
-			continue
-		}
-		if err := r.handle.RouteDel(&route); err != nil && !absent(err) {
-			return fmt.Errorf("remove a route of table %d: %w", table, err)
-		}
-	}
-	return nil
-}
-
-// removeChanged removes rules that stand in the way of Porin's: for the same packets, with another table.
-func (r *Redirect) removeChanged(family int) error {
-	have, err := nl.Dump(func() ([]netlink.Rule, error) { return r.handle.RuleList(family) })
-	if err != nil {
-		return fmt.Errorf("list the routing rules: %w", err)
-	}
-	for _, rule := range rules(family) {
-		for _, other := range have {
-			if !isChanged(other, rule) {
+		for _, route := range routes {
+			if isLocal(route, local) {
 				continue
 			}
-			if err := r.handle.RuleDel(&other); err != nil && !absent(err) {
-				return fmt.Errorf("remove a rule in the place of rule %d: %w", rule.Priority, err)
+			if err := r.handle.RouteDel(&route); err != nil && !absent(err) {
+				return fmt.Errorf("remove a route of table %d: %w", table, err)
+			}
+		}
+		have, err := nl.Dump(func() ([]netlink.Rule, error) { return r.handle.RuleList(family) })
+		if err != nil {
+			return fmt.Errorf("list the routing rules: %w", err)
+		}
+		for _, rule := range rules(family) {
+			for _, other := range have {
+				if !selectsSame(other, rule) || other.Table == rule.Table {
+					continue
+				}
+				if err := r.handle.RuleDel(&other); err != nil && !absent(err) {
+					return fmt.Errorf("remove a rule in the place of rule %d: %w", rule.Priority, err)
+				}
+			}
+			if err := r.handle.RuleAdd(rule); err != nil && !errors.Is(err, unix.EEXIST) {
+				return fmt.Errorf("make the rule %d: %w", rule.Priority, err)
 			}
 		}
 	}

@@ -21,21 +21,21 @@ const socketName = "listening socket of the proxy"
 
 // socketKind is what a socket has to be.
 type socketKind struct {
-	domain, kind int
-	network      string
+	domain, kind, listening int
+	network                 string
 }
 
 // kindOf returns what the socket with an index has to be, and false for an index that there is not.
 func kindOf(index uint32) (socketKind, bool) {
 	switch {
 	case index == abi.ListenerTCP4:
-		return socketKind{unix.AF_INET, unix.SOCK_STREAM, "tcp4"}, true
+		return socketKind{unix.AF_INET, unix.SOCK_STREAM, 1, "tcp4"}, true
 	case index == abi.ListenerTCP6:
-		return socketKind{unix.AF_INET6, unix.SOCK_STREAM, "tcp6"}, true
+		return socketKind{unix.AF_INET6, unix.SOCK_STREAM, 1, "tcp6"}, true
 	case index >= abi.ListenerUDP4 && index < abi.ListenerUDP4+abi.UDPListeners:
-		return socketKind{unix.AF_INET, unix.SOCK_DGRAM, "udp4"}, true
+		return socketKind{unix.AF_INET, unix.SOCK_DGRAM, 0, "udp4"}, true
 	case index >= abi.ListenerUDP6 && index < abi.ListenerUDP6+abi.UDPListeners:
-		return socketKind{unix.AF_INET6, unix.SOCK_DGRAM, "udp6"}, true
+		return socketKind{unix.AF_INET6, unix.SOCK_DGRAM, 0, "udp6"}, true
 	}
 	return socketKind{}, false
 }
@@ -56,13 +56,9 @@ func (s Sockets) check() error {
 		if !ok {
 			return fmt.Errorf("socket %d: there is no such index", index)
 		}
-		raw, err := file.SyscallConn()
-		if err != nil {
-			return err
-		}
-		err = control(raw, func(fd int) error {
+		err := fd.Do(file, func(fd int) error {
 			for _, o := range []struct{ option, want int }{
-				{unix.SO_DOMAIN, want.domain}, {unix.SO_TYPE, want.kind}, {unix.SO_MARK, abi.ProxyMark}, {unix.SO_ACCEPTCONN, boolInt(want.kind == unix.SOCK_STREAM)},
+				{unix.SO_DOMAIN, want.domain}, {unix.SO_TYPE, want.kind}, {unix.SO_MARK, abi.ProxyMark}, {unix.SO_ACCEPTCONN, want.listening},
 			} {
 				is, err := unix.GetsockoptInt(fd, unix.SOL_SOCKET, o.option)
 				if err != nil {
@@ -84,13 +80,6 @@ func (s Sockets) check() error {
 		}
 	}
 	return nil
-}
-
-func boolInt(b bool) int {
-	if b {
-		return 1
-	}
-	return 0
 }
 
 // adopt makes listeners of sockets of another process, which it leaves open.

@@ -10,6 +10,8 @@ import (
 	"syscall"
 
 	"golang.org/x/sys/unix"
+
+	"porin.dev/porin/internal/fd"
 )
 
 // UDPListener is a listening socket for datagrams, which a [UDPLoop] reads. Its methods may be called concurrently.
@@ -35,7 +37,8 @@ func listenUDP(family int) (_ *UDPListener, err error) {
 	if family == unix.AF_INET {
 		loopback = netip.AddrFrom4([4]byte{127, 0, 0, 1})
 	}
-	err = errors.Join(transparent(fd), receiveOriginalDestination(fd, family))
+	// Datagrams come with the address that they were sent to (ip(7), IP_RECVORIGDSTADDR).
+	err = errors.Join(transparent(fd, family), setOption(fd, family, unix.IP_RECVORIGDSTADDR, unix.IPV6_RECVORIGDSTADDR))
 	if family == unix.AF_INET6 {
 		err = errors.Join(err, os.NewSyscallError("setsockopt", unix.SetsockoptInt(fd, unix.SOL_IPV6, unix.IPV6_V6ONLY, 1)))
 	}
@@ -64,7 +67,7 @@ func (u *UDPListener) serve(p *poll, receive func(Datagram, error)) error {
 	}
 	u.receive = receive
 	key := p.newKey()
-	err := onSocket(u.file, func(fd int) error { return p.add(fd, key, u) })
+	err := fd.Do(u.file, func(fd int) error { return p.add(fd, key, u) })
 	if err == nil {
 		u.poll, u.key = p, key
 	}
@@ -82,7 +85,7 @@ func (u *UDPListener) Close() error {
 	u.closed = true
 	var err error
 	if u.poll != nil {
-		err = onSocket(u.file, func(fd int) error { return u.poll.unwatch(fd, u.key) })
+		err = fd.Do(u.file, func(fd int) error { return u.poll.unwatch(fd, u.key) })
 	}
 	return errors.Join(err, u.file.Close())
 }
@@ -103,7 +106,7 @@ func (u *UDPListener) read(buffer []byte) {
 func (u *UDPListener) nextLocked(buffer []byte) (d Datagram, _ error) {
 	var n, controls int
 	var from syscall.Sockaddr
-	err := onSocket(u.file, func(fd int) (err error) { // package unix would ask the kernel for the protocol each time
+	err := fd.Do(u.file, func(fd int) (err error) { // package unix would ask the kernel for the protocol each time
 		n, controls, _, from, err = syscall.Recvmsg(fd, buffer, u.control, unix.MSG_DONTWAIT)
 		return os.NewSyscallError("recvmsg", err)
 	})
@@ -144,13 +147,4 @@ func addrPort(addr syscall.Sockaddr) netip.AddrPort {
 		return netip.AddrPortFrom(netip.AddrFrom16(addr.Addr).Unmap(), uint16(addr.Port))
 	}
 	return netip.AddrPort{}
-}
-
-// receiveOriginalDestination has datagrams come with the address that they were sent to (ip(7), IP_RECVORIGDSTADDR).
-func receiveOriginalDestination(fd, family int) error {
-	level, option := unix.SOL_IP, unix.IP_RECVORIGDSTADDR
-	if family == unix.AF_INET6 {
-		level, option = unix.SOL_IPV6, unix.IPV6_RECVORIGDSTADDR
-	}
-	return os.NewSyscallError("setsockopt", unix.SetsockoptInt(fd, level, option, 1))
 }
