@@ -25,7 +25,7 @@ var spread = map[string]int{
 	"cells/policy.Queue":             3,
 	"cells/policy/manifest.faults":   10,
 	"cells/policy/names.Names":       4,
-	"cells/proxy/control.Server":     5,
+	"cells/proxy/control.Server":     4,
 	"cells/proxy/http2proxy.Session": 10,
 	"cells/proxy/httpproxy.Session":  7,
 	"cells/proxy/redirect.Redirect":  8,

@@ -13,7 +13,7 @@ import (
 	"porin.dev/porin/internal/version"
 )
 
-// handleHello makes an agent the current one.
+// handleHello gives the proxy the rules of an agent, and makes that the current one.
 func (s *Server) handleHello(ctx context.Context, agent *rpcConn, m *message) (any, []*os.File, error) {
 	var h hello
 	if err := json.Unmarshal(m.Body, &h); err != nil {
@@ -37,9 +37,34 @@ func (s *Server) handleHello(ctx context.Context, agent *rpcConn, m *message) (a
 	}
 	s.updating.Lock()
 	defer s.updating.Unlock()
-	rejected, err := s.adoptAgent(ctx, agent, h.Rules)
+	s.mu.Lock()
+	leaving := s.handingOver || s.stopping
+	s.mu.Unlock()
+	if leaving { // accepted just before the next proxy accepts: its rules are not for this one
+		return nil, nil, errReplaced
+	}
+	s.learner.setAgent(agent) // queries come as soon as the rules are applied
+	rejected, err := s.apply(ctx, h.Rules)
 	if err != nil {
+		s.learner.setAgent(s.agent())
+		s.log.Warn("an agent was refused: the proxy cannot apply its rules", "error", err)
 		return nil, nil, err
+	}
+	s.mu.Lock()
+	if s.handingOver || s.stopping { // meanwhile: the next proxy does not know of this agent
+		s.mu.Unlock()
+		s.learner.setAgent(s.agent())
+		return nil, nil, errReplaced
+	}
+	s.version = h.Rules.Version
+	before := slices.Collect(maps.Keys(s.agents)) // there is one agent, which has connected again
+	s.agents[agent], s.current = struct{}{}, agent
+	if !isClosed(s.agentConnected) {
+		close(s.agentConnected)
+	}
+	s.mu.Unlock()
+	for _, other := range before {
+		_ = other.wire.close()
 	}
 	s.proxy.Changed()                        // endpoints may have gone while no agent was there
 	if err := s.proxy.Repair(); err != nil { // the agent may have other maps
@@ -50,46 +75,8 @@ func (s *Server) handleHello(ctx context.Context, agent *rpcConn, m *message) (a
 	return helloAnswer{Protocol: protocol, Version: version.Of(), PID: os.Getpid(), Rejected: rejected}, nil, nil
 }
 
-// adoptAgent gives the proxy the rules of an agent, and makes that the current one. It expects updating.
-func (s *Server) adoptAgent(ctx context.Context, agent *rpcConn, rules snapshot) (rejectedRules, error) {
-	if s.isLeaving() { // accepted just before the next proxy accepts: its rules are not for this one
-		return nil, errReplaced
-	}
-	s.learner.setAgent(agent) // queries come as soon as the rules are applied
-	rejected, err := s.apply(ctx, rules)
-	if err != nil {
-		s.learner.setAgent(s.agent())
-		s.log.Warn("an agent was refused: the proxy cannot apply its rules", "error", err)
-		return nil, err
-	}
-	s.mu.Lock()
-	if s.handingOver || s.stopping { // meanwhile: the next proxy does not know of this agent
-		s.mu.Unlock()
-		s.learner.setAgent(s.agent())
-		return nil, errReplaced
-	}
-	s.version = rules.Version
-	before := slices.Collect(maps.Keys(s.agents)) // there is one agent, which has connected again
-	s.agents[agent], s.current = struct{}{}, agent
-	if !isClosed(s.agentConnected) {
-		close(s.agentConnected)
-	}
-	s.mu.Unlock()
-	for _, other := range before {
-		_ = other.wire.close()
-	}
-	return rejected, nil
-}
-
 // errReplaced is for an agent that is to connect again, to the next proxy.
 var errReplaced = fault.New(fault.Unavailable, "another process is taking over as the proxy")
-
-// isLeaving reports whether this proxy stops or is handing over: then no agent may become the current one.
-func (s *Server) isLeaving() bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.handingOver || s.stopping
-}
 
 // agent is the current one, nil if there is none.
 func (s *Server) agent() *rpcConn {
@@ -133,10 +120,10 @@ func (s *Server) sendSockets(agent *rpcConn) {
 		}
 	}
 	defer func() { _ = copies.Close() }()
-	indexes := indexesOf(copies)
-	files := make([]*os.File, len(indexes))
-	for i, index := range indexes {
-		files[i] = copies[index]
+	indexes := slices.Sorted(maps.Keys(copies))
+	var files []*os.File
+	for _, index := range indexes {
+		files = append(files, copies[index])
 	}
 	if err := agent.notify(methodHold, hold{indexes}, files...); err != nil {
 		s.log.Debug("the agent does not hold the proxy's sockets", "error", err)

@@ -70,7 +70,7 @@ func (c *Client) Task() *task.Task { return c.task }
 
 // Close closes the sockets that the agent holds, after the task has ended. Where the proxy is away, connections that
 // wait are reset.
-func (c *Client) Close() error { return c.sockets.close() }
+func (c *Client) Close() error { return c.sockets.replace(nil) }
 
 // Healthy implements [policy.Proxy].
 func (c *Client) Healthy() error { return c.Status().Err }
@@ -177,9 +177,7 @@ func (c *Client) connect(ctx context.Context, serving *sync.WaitGroup) (_ *proxy
 	sent()
 	c.conns.setCurrent(p, answer)
 	c.log.Info("porin-proxy is connected", "version", answer.Version, "pid", answer.PID, "sets", len(h.Rules.Rules))
-	if newer := c.rules.current(); newer > h.Rules.Version { // changes that did not find this connection
-		c.sendLater(p, newer)
-	}
+	c.sendLater(p, c.rules.current()) // changes that did not find this connection, if there are any
 	return p, gone, nil
 }
 
@@ -188,13 +186,7 @@ func (c *Client) handle(ctx context.Context, p *proxyConn, m message, end func()
 	defer func() { closeFiles(m.files) }()
 	switch m.Method {
 	case methodLearn:
-		var body learnRequest
-		if err := json.Unmarshal(m.Body, &body); err != nil {
-			return err
-		}
-		ctx, cancel := context.WithTimeout(ctx, learnTimeout)
-		defer cancel()
-		return policy.LearnAndWait(ctx, c.names, body.Endpoint, body.Name, body.Addresses)
+		return handleLearn(ctx, c.names, m)
 	case methodHold:
 		var body hold
 		if err := json.Unmarshal(m.Body, &body); err != nil {

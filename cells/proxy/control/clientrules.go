@@ -29,31 +29,16 @@ func newRuleSync(scope func() policy.NameScope) ruleSync {
 	return ruleSync{scope: scope, rules: map[uint32]json.RawMessage{}, version: 1, partial: true}
 }
 
-// add returns the version with the rules.
-func (x *ruleSync) add(rules map[uint32]json.RawMessage) (version uint64) {
+// change returns the version with further rules, and without some.
+func (x *ruleSync) change(added map[uint32]json.RawMessage, removed []uint32) (version uint64) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	maps.Copy(x.rules, rules)
-	x.version++
-	return x.version
-}
-
-// remove returns the version without the rules.
-func (x *ruleSync) remove(numbers []uint32) (version uint64) {
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	for _, n := range numbers {
+	maps.Copy(x.rules, added)
+	for _, n := range removed {
 		delete(x.rules, n)
 	}
 	x.version++
 	return x.version
-}
-
-// setComplete says that there are no rules that the agent does not know of.
-func (x *ruleSync) setComplete() {
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	x.partial = false
 }
 
 func (x *ruleSync) current() (version uint64) {
@@ -110,7 +95,7 @@ func (c *Client) Prepare(ctx context.Context, rules map[uint32]model.Layer7) err
 		}
 		encoded[number] = text
 	}
-	needed := c.rules.add(encoded)
+	needed := c.rules.change(encoded, nil)
 	c.need()
 	c.sendPrevious(ctx, needed)
 	for {
@@ -119,14 +104,13 @@ func (c *Client) Prepare(ctx context.Context, rules map[uint32]model.Layer7) err
 			return err
 		}
 		rejected, err := c.rules.send(ctx, p, needed)
-		if errors.Is(err, errConnClosed) {
+		switch {
+		case errors.Is(err, errConnClosed):
 			c.conns.clearCurrent(p)
 			continue
-		}
-		if err != nil && c.conns.get() != p { // it was replaced meanwhile
+		case err != nil && c.conns.get() != p: // it was replaced meanwhile
 			continue
-		}
-		if err != nil {
+		case err != nil:
 			return err
 		}
 		for number := range rules {
@@ -162,14 +146,16 @@ func (c *Client) sendPrevious(ctx context.Context, needed uint64) {
 
 // Complete says that the agent's start has ended: the proxy may forget all rules that it was not given since.
 func (c *Client) Complete() {
-	c.rules.setComplete()
+	c.rules.mu.Lock()
+	c.rules.partial = false
+	c.rules.mu.Unlock()
 	c.need()
 	c.Release(nil)
 }
 
 // Release implements [policy.Proxy]. The proxy hears of it with the next rules.
 func (c *Client) Release(numbers []uint32) {
-	needed := c.rules.remove(numbers)
+	needed := c.rules.change(nil, numbers)
 	for _, p := range c.conns.list() {
 		c.sendLater(p, needed)
 	}

@@ -165,8 +165,8 @@ func (l *Learner) ask(ctx context.Context, agent *rpcConn, body learnRequest, pa
 	return err
 }
 
-// handleLearn learns for the proxy that this one has replaced.
-func (l *Learner) handleLearn(ctx context.Context, m *message) error {
+// handleLearn answers [methodLearn]: in the agent, and for the proxy that this one has replaced.
+func handleLearn(ctx context.Context, l policy.Learner, m message) error {
 	var body learnRequest
 	if err := json.Unmarshal(m.Body, &body); err != nil {
 		return err

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
-	"slices"
 
 	"porin.dev/porin/cells/policy"
 	"porin.dev/porin/cells/policy/dnsname"
@@ -146,13 +145,4 @@ func socketsOf(m *message, indexes []uint32) (redirect.Sockets, error) {
 	}
 	m.files = m.files[len(indexes):]
 	return sockets, nil
-}
-
-// indexesOf returns the indexes of sockets, in order.
-func indexesOf(s redirect.Sockets) (indexes []uint32) {
-	for index := range s {
-		indexes = append(indexes, index)
-	}
-	slices.Sort(indexes)
-	return indexes
 }

@@ -145,7 +145,18 @@ func (r *rpcConn) call(ctx context.Context, method string, body, result any, fil
 		if !ok {
 			return nil, fmt.Errorf("%s: %w", method, errConnClosed)
 		}
-		return decodeAnswer(m, method, result)
+		var err error
+		switch {
+		case m.Error != nil:
+			err = m.Error.asError()
+		case result != nil && len(m.Body) > 0:
+			err = json.Unmarshal(m.Body, result)
+		}
+		if err != nil {
+			closeFiles(m.files)
+			return nil, fmt.Errorf("%s: %w", method, err)
+		}
+		return m.files, nil
 	case <-ctx.Done():
 		r.forget(id, answer)
 		return nil, fmt.Errorf("%s: %w", method, context.Cause(ctx))
@@ -162,20 +173,4 @@ func (r *rpcConn) forget(id uint64, answer chan message) {
 		closeFiles(m.files)
 	default:
 	}
-}
-
-// decodeAnswer returns what an answer says.
-func decodeAnswer(m message, method string, result any) ([]*os.File, error) {
-	var err error
-	switch {
-	case m.Error != nil:
-		err = m.Error.asError()
-	case result != nil && len(m.Body) > 0:
-		err = json.Unmarshal(m.Body, result)
-	}
-	if err != nil {
-		closeFiles(m.files)
-		return nil, fmt.Errorf("%s: %w", method, err)
-	}
-	return m.files, nil
 }

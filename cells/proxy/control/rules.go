@@ -3,9 +3,15 @@ package control
 import (
 	"context"
 	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
 	"maps"
+	"os"
+	"path/filepath"
 	"time"
 
+	"porin.dev/porin/internal/diskfile"
 	"porin.dev/porin/internal/fault"
 )
 
@@ -38,16 +44,12 @@ func (s *Server) startFromFile() {
 	}
 	s.updating.Lock()
 	defer s.updating.Unlock()
-	select {
-	case <-s.agentConnected:
-		return
-	default:
-	}
 	s.mu.Lock()
-	leaving := s.handingOver || s.stopping
-	s.resumed = !leaving
+	leaving := s.handingOver || s.stopping // the next proxy has the rules
+	connected := isClosed(s.agentConnected)
+	s.resumed = !leaving && !connected
 	s.mu.Unlock()
-	if leaving { // the next proxy has the rules
+	if leaving || connected {
 		return
 	}
 	if rejected, err := s.apply(s.ctx, rules); err != nil || len(rejected) > 0 {
@@ -55,23 +57,6 @@ func (s *Server) startFromFile() {
 		return
 	}
 	s.log.Info("no agent is there: goes on with the layer 7 rules that were in force last", "sets", len(rules.Rules))
-}
-
-// rulesOfFile returns the rules that were in force last, or none.
-func (s *Server) rulesOfFile() snapshot {
-	rules, err := s.file.read()
-	if err != nil {
-		s.log.Warn("the layer 7 rules that were in force last cannot be read: what needs them is denied until the agent has written its policies", "error", err)
-		return snapshot{}
-	}
-	return rules
-}
-
-// saveRules writes the file for a start without the agent.
-func (s *Server) saveRules(rules snapshot) {
-	if err := s.file.write(rules); err != nil {
-		s.log.Warn("the layer 7 rules are not kept for a start without the agent", "error", err)
-	}
 }
 
 // update gives the proxy other rules. Those of an agent that is not the current one, and older ones, are ignored.
@@ -104,7 +89,10 @@ func (s *Server) apply(ctx context.Context, rules snapshot) (rejectedRules, erro
 	before, stopping := s.rules, s.stopping
 	s.mu.Unlock()
 	if rules.Partial && before.Rules == nil {
-		before = s.rulesOfFile() // until the agent has written its policies, rows have the numbers of these rules
+		var err error
+		if before, err = s.file.read(); err != nil { // until the agent has written its policies, rows have the numbers of these rules
+			s.log.Warn("the layer 7 rules that were in force last cannot be read: what needs them is denied until the agent has written its policies", "error", err)
+		}
 		kept, _ := before.decode()
 		maps.Copy(kept, all)
 		all = kept
@@ -123,10 +111,8 @@ func (s *Server) apply(ctx context.Context, rules snapshot) (rejectedRules, erro
 		return rejected, err
 	}
 	if rules.Partial {
-		merged := maps.Clone(before.Rules)
-		if merged == nil {
-			merged = map[uint32]json.RawMessage{}
-		}
+		merged := map[uint32]json.RawMessage{}
+		maps.Copy(merged, before.Rules)
 		maps.Copy(merged, rules.Rules)
 		rules.Rules = merged
 		rules.Names = mergeScopes(before.Names, rules.Names)
@@ -144,7 +130,37 @@ func (s *Server) apply(ctx context.Context, rules snapshot) (rejectedRules, erro
 	s.mu.Unlock()
 	s.learner.setScope(rules.Names)
 	if !stopping {
-		s.saveRules(rules)
+		if err := s.file.write(rules); err != nil {
+			s.log.Warn("the layer 7 rules are not kept for a start without the agent", "error", err)
+		}
 	}
 	return rejected, nil
+}
+
+// rulesFile has the rules that were in force last, for a start without the agent.
+type rulesFile struct{ dir string }
+
+func (f rulesFile) path() string { return filepath.Join(f.dir, "proxy-rules.json") }
+
+func (f rulesFile) write(rules snapshot) error {
+	text, err := json.Marshal(rules)
+	if err != nil {
+		return err
+	}
+	return diskfile.Replace(f.path(), text)
+}
+
+// read returns no rules when there is no file, or with an error.
+func (f rulesFile) read() (rules snapshot, err error) {
+	text, err := os.ReadFile(f.path())
+	if errors.Is(err, fs.ErrNotExist) {
+		return snapshot{}, nil
+	}
+	if err == nil {
+		err = json.Unmarshal(text, &rules)
+	}
+	if err != nil {
+		return snapshot{}, fmt.Errorf("read %s: %w", f.path(), err)
+	}
+	return rules, nil
 }

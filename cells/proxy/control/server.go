@@ -199,21 +199,13 @@ func (s *Server) serve(conn *net.UnixConn) {
 		_ = conn.Close()
 		return
 	}
-	var p *rpcConn
 	c := &serverConn{server: s}
-	p = newRPCConn(conn, c.handle)
-	c.rpc = p
-	err := p.serve(s.ctx)
-	s.gone(c, err)
-}
-
-// gone notes that a connection has ended.
-func (s *Server) gone(c *serverConn, err error) {
+	c.rpc = newRPCConn(conn, c.handle)
+	err := c.rpc.serve(s.ctx)
 	s.mu.Lock()
 	_, agent := s.agents[c.rpc]
 	delete(s.agents, c.rpc)
-	current := s.current == c.rpc
-	if current {
+	if s.current == c.rpc {
 		s.current = nil
 	}
 	s.mu.Unlock()
@@ -265,4 +257,36 @@ func (c *serverConn) handle(ctx context.Context, m message) (any, []*os.File, er
 		return nil, nil, c.completeHandover()
 	}
 	return nil, nil, fault.New(fault.NotFound, fmt.Sprintf("this version of the proxy (%s) knows no call %q", version.Of(), m.Method))
+}
+
+// reportInterval is how often the agent hears how the proxy is, if that has changed.
+const reportInterval = time.Second
+
+func (s *Server) reportLoop() {
+	tick := time.NewTicker(reportInterval)
+	defer tick.Stop()
+	told := map[*rpcConn]report{}
+	for {
+		select {
+		case <-s.ctx.Done():
+			return
+		case <-tick.C:
+		}
+		status := s.proxy.Status()
+		r := report{InUse: status.InUse, RuleSets: status.RuleSets, Connections: status.Connections}
+		if status.Err != nil {
+			r.Error = status.Err.Error()
+		}
+		s.learner.acknowledged.expire()
+		s.mu.Lock()
+		agents := slices.Collect(maps.Keys(s.agents))
+		s.mu.Unlock()
+		maps.DeleteFunc(told, func(agent *rpcConn, _ report) bool { return !slices.Contains(agents, agent) })
+		for _, agent := range agents {
+			if before, ok := told[agent]; !ok || before != r {
+				told[agent] = r
+				_ = agent.notify(methodReport, r) // the reader notices a closed connection
+			}
+		}
+	}
 }

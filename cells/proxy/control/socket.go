@@ -7,12 +7,12 @@ import (
 	"io/fs"
 	"net"
 	"os"
-	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
 
 	"porin.dev/porin/internal/fault"
+	"porin.dev/porin/internal/fd"
 	"porin.dev/porin/internal/flock"
 )
 
@@ -78,17 +78,7 @@ func listenAt(ctx context.Context, path string) (*net.UnixListener, error) {
 	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, err
 	}
-	config := net.ListenConfig{Control: func(_, _ string, raw syscall.RawConn) (err error) { // bind(2) takes the file's mode from the socket's
-		controlErr := raw.Control(func(fd uintptr) { err = unix.Fchmod(int(fd), 0o600) })
-		return errors.Join(controlErr, err)
-	}}
-	l, err := config.Listen(ctx, "unix", path)
-	if err != nil {
-		return nil, err
-	}
-	listener := l.(*net.UnixListener)
-	listener.SetUnlinkOnClose(false) // the next proxy may serve it
-	return listener, nil
+	return fd.ListenUnix(ctx, path) // whose file stays: the next proxy may serve it
 }
 
 func dial(ctx context.Context, path string) (*net.UnixConn, error) {
@@ -101,13 +91,12 @@ func dial(ctx context.Context, path string) (*net.UnixConn, error) {
 
 // checkUser returns an error unless the process at the other end has the user ID of this process.
 func checkUser(conn *net.UnixConn) error {
-	raw, err := conn.SyscallConn()
-	if err != nil {
-		return err
-	}
 	var user *unix.Ucred
-	controlErr := raw.Control(func(fd uintptr) { user, err = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED) })
-	if err := errors.Join(controlErr, err); err != nil {
+	err := fd.Do(conn, func(fd int) (err error) {
+		user, err = unix.GetsockoptUcred(fd, unix.SOL_SOCKET, unix.SO_PEERCRED)
+		return err
+	})
+	if err != nil {
 		return err
 	}
 	if user.Uid != uint32(os.Getuid()) {

@@ -6,8 +6,10 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"net"
 	"os"
+	"slices"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -99,7 +101,7 @@ func (s *Server) handlePrevious(ctx context.Context, m message) (any, []*os.File
 	if m.Method != methodLearn {
 		return nil, nil, fault.New(fault.NotFound, fmt.Sprintf("the next proxy knows no call %q", m.Method))
 	}
-	return nil, nil, s.learner.handleLearn(ctx, &m)
+	return nil, nil, handleLearn(ctx, s.learner, m)
 }
 
 // agentReturnWait is how long a proxy that takes over waits for the agent, which the previous one has told.
@@ -205,7 +207,7 @@ func (c *serverConn) handOver(m *message) (any, []*os.File, error) {
 		}
 	})
 	answer := takeOverAnswer{
-		Sockets: indexesOf(given.Sockets), Locked: given.Lock != nil, Rules: rules, Agent: s.current != nil,
+		Sockets: slices.Sorted(maps.Keys(given.Sockets)), Locked: given.Lock != nil, Rules: rules, Agent: s.current != nil,
 		Names: s.learner.acknowledged.list(),
 	}
 	files, err := s.handoverFilesLocked(given)
@@ -231,7 +233,6 @@ func (s *Server) rulesForNextLocked() snapshot {
 	rules, err := s.file.read()
 	if err != nil {
 		s.log.Warn("the next proxy gets no layer 7 rules: those that were in force last cannot be read; what needs them is denied until an agent connects", "error", err)
-		rules = snapshot{}
 	}
 	rules.Partial = false
 	return rules
@@ -240,7 +241,7 @@ func (s *Server) rulesForNextLocked() snapshot {
 // handoverFilesLocked returns the files of a [takeOverAnswer], in its order, also with an error: the caller closes
 // them, given's too.
 func (s *Server) handoverFilesLocked(given redirect.Handover) (files []*os.File, err error) {
-	for _, index := range indexesOf(given.Sockets) {
+	for _, index := range slices.Sorted(maps.Keys(given.Sockets)) {
 		files = append(files, given.Sockets[index])
 	}
 	if given.Lock != nil {

@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"porin.dev/porin/internal/fd"
 )
 
 // A frame is four bytes with the length of a message, in network byte order, and the message as JSON. File descriptors
@@ -91,12 +93,7 @@ func (w *wire) writeFirst(b []byte, files []*os.File, fds []int) (err error) {
 		_, _, err = w.conn.WriteMsgUnix(b, rights, nil)
 		return err
 	}
-	raw, err := files[0].SyscallConn()
-	if err != nil {
-		return err
-	}
-	controlErr := raw.Control(func(fd uintptr) { err = w.writeFirst(b, files[1:], append(fds, int(fd))) })
-	return errors.Join(controlErr, err)
+	return fd.Do(files[0], func(fd int) error { return w.writeFirst(b, files[1:], append(fds, fd)) })
 }
 
 // read returns the next message, with its files.
