@@ -100,12 +100,29 @@ func (b *BuiltIn) CloseEndpoint(ctx context.Context, id uint16) error {
 
 // Connections implements [Listener].
 func (b *BuiltIn) Connections() (open int, accepted uint64) {
-	return b.sessions.count(), b.meters.accepted()
+	return b.sessions.count(), b.meters.accepted.Load()
 }
 
 // Serve implements [Listener]. It decides again about connections when policies change, from the first time on.
 func (b *BuiltIn) Serve(l *redirect.Listeners) error {
-	stopped := b.begin()
+	b.mu.Lock()
+	if b.stopped == nil {
+		b.stopped, b.stop = context.WithCancel(context.Background())
+		b.sessions.start()
+		ended := b.stopped.Done()
+		b.serving.Go(func() {
+			for {
+				select {
+				case <-ended:
+					return
+				case <-b.changed:
+					b.sessions.decideAgain()
+				}
+			}
+		})
+	}
+	stopped := b.stopped // the context of what is served
+	b.mu.Unlock()
 	for _, socket := range l.UDP {
 		err := b.udp.Serve(socket, func(d redirect.Datagram, err error) {
 			if err != nil {
@@ -124,30 +141,6 @@ func (b *BuiltIn) Serve(l *redirect.Listeners) error {
 		}
 	}
 	return nil
-}
-
-// begin returns the context of what is served, which ends with Stop.
-func (b *BuiltIn) begin() context.Context {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if b.stopped == nil {
-		b.stopped, b.stop = context.WithCancel(context.Background())
-		b.sessions.start()
-		stopped := b.stopped
-		b.serving.Go(func() { b.followChanges(stopped) })
-	}
-	return b.stopped
-}
-
-func (b *BuiltIn) followChanges(stopped context.Context) {
-	for {
-		select {
-		case <-stopped.Done():
-			return
-		case <-b.changed:
-			b.sessions.decideAgain()
-		}
-	}
 }
 
 // Drain implements [Drainer]: open connections have [Config.DrainTimeout].
@@ -177,8 +170,12 @@ func (b *BuiltIn) Drain(ctx context.Context) {
 	}
 }
 
-// afterDrain is how long requests may take that were begun while others were drained.
-const afterDrain = 2 * time.Second
+const (
+	// afterDrain is how long requests may take that were begun while others were drained.
+	afterDrain = 2 * time.Second
+	// stopQueries is how long Stop waits for answers to queries.
+	stopQueries = 5 * time.Second
+)
 
 // Stop implements [Listener]: requests have as long as [Config.DrainTimeout] says, or as is left of it after Drain.
 func (b *BuiltIn) Stop(ctx context.Context) error {
@@ -189,7 +186,11 @@ func (b *BuiltIn) Stop(ctx context.Context) error {
 	if stop == nil {
 		return nil
 	}
-	requests, queries := b.stopTimes(drainEnd)
+	requests, queries := b.drain, min(b.drain, stopQueries)
+	if !drainEnd.IsZero() {
+		requests = min(b.drain, max(time.Until(drainEnd), afterDrain))
+		queries = min(queries, requests)
+	}
 	b.accepting.Wait()
 	b.admitting.Wait()
 	began := time.Now()
@@ -203,26 +204,6 @@ func (b *BuiltIn) Stop(ctx context.Context) error {
 	if !drainEnd.IsZero() {
 		queries -= time.Since(began)
 	}
-	b.waitForQueries(queries, stop)
-	b.serving.Wait()
-	return errors.Join(err, b.udp.Close())
-}
-
-// stopQueries is how long Stop waits for answers to queries.
-const stopQueries = 5 * time.Second
-
-// stopTimes returns how long requests and queries may take during Stop. drainEnd is zero without Drain.
-func (b *BuiltIn) stopTimes(drainEnd time.Time) (requests, queries time.Duration) {
-	requests, queries = b.drain, min(b.drain, stopQueries)
-	if !drainEnd.IsZero() {
-		requests = min(b.drain, max(time.Until(drainEnd), afterDrain))
-		queries = min(queries, requests)
-	}
-	return requests, queries
-}
-
-// waitForQueries waits for answers to queries, and then calls stop: queries that have no answer yet get none.
-func (b *BuiltIn) waitForQueries(within time.Duration, stop func()) {
 	answered := make(chan struct{})
 	go func() {
 		b.dns.Wait()
@@ -230,10 +211,12 @@ func (b *BuiltIn) waitForQueries(within time.Duration, stop func()) {
 	}()
 	select {
 	case <-answered:
-	case <-time.After(within):
+	case <-time.After(queries):
 	}
-	stop()
+	stop() // queries that have no answer yet get none
 	<-answered
+	b.serving.Wait()
+	return errors.Join(err, b.udp.Close())
 }
 
 // acceptPause is the time after an error that passes, as when there are too many open files.
@@ -252,7 +235,7 @@ func (b *BuiltIn) accept(ctx context.Context, listener *net.TCPListener) {
 			}
 			continue
 		}
-		b.meters.accept()
+		b.meters.accepted.Add(1)
 		b.admitting.Add(1)
 		b.serving.Go(func() { b.serveConn(conn) })
 	}
@@ -266,7 +249,8 @@ func (b *BuiltIn) serveConn(conn *net.TCPConn) {
 	if err != nil {
 		b.log.Debug("connection refused", "source", conn.RemoteAddr(), "destination", conn.LocalAddr(), "error", err)
 		b.meters.refuse(err)
-		reset(conn)
+		_ = conn.SetLinger(0) // which resets it: its client knows that it has failed
+		_ = conn.Close()
 		return
 	}
 	defer b.sessions.remove(s)
@@ -279,15 +263,29 @@ func (b *BuiltIn) serveConn(conn *net.TCPConn) {
 
 // open makes a session of a connection, and returns what serves it.
 func (b *BuiltIn) open(conn *net.TCPConn) (_ *session, serve func(context.Context) error, err error) {
-	c, dns, err := b.admit(conn)
+	c, err := identify(b.kernel, &b.rules, model.TCP, addrPort(conn.RemoteAddr()), addrPort(conn.LocalAddr()))
+	if err != nil {
+		return nil, nil, err
+	}
+	d, err := c.decide()
+	if err != nil {
+		return nil, nil, err
+	}
+	dns, err := d.isDNS()
 	if err != nil {
 		return nil, nil, err
 	}
 	s := &session{connection: c, memory: &sessionMemory{of: b.memory, endpoint: c.endpoint()}, done: make(chan struct{})}
 	s.ctx, s.cancel = context.WithCancelCause(context.Background())
-	serve = b.newHTTP(s, conn)
 	if dns {
-		serve = b.newDNSStream(s, conn)
+		draining, drain := context.WithCancel(s.ctx)
+		s.drain = drain
+		serve = func(ctx context.Context) error {
+			b.dns.ServeTCP(ctx, draining, conn, s.query())
+			return nil
+		}
+	} else {
+		serve = b.newHTTP(s, conn)
 	}
 	if err := b.sessions.add(s); err != nil {
 		s.cancel(nil)
@@ -302,30 +300,6 @@ func (b *BuiltIn) open(conn *net.TCPConn) (_ *session, serve func(context.Contex
 	return s, serve, nil
 }
 
-// newDNSStream returns what serves a connection for queries.
-func (b *BuiltIn) newDNSStream(s *session, conn *net.TCPConn) (serve func(context.Context) error) {
-	draining, drain := context.WithCancel(s.ctx)
-	s.drain = drain
-	return func(ctx context.Context) error {
-		b.dns.ServeTCP(ctx, draining, conn, s.query())
-		return nil
-	}
-}
-
-// admit finds the endpoint that opened a connection, and the protocol that serves it.
-func (b *BuiltIn) admit(conn *net.TCPConn) (c *connection, dns bool, err error) {
-	c, err = identify(b.kernel, &b.rules, model.TCP, addrPort(conn.RemoteAddr()), addrPort(conn.LocalAddr()))
-	if err != nil {
-		return nil, false, err
-	}
-	d, err := c.decide()
-	if err != nil {
-		return nil, false, err
-	}
-	dns, err = d.isDNS()
-	return c, dns, err
-}
-
 // newHTTP returns what serves a connection for HTTP.
 func (b *BuiltIn) newHTTP(s *session, conn *net.TCPConn) (serve func(context.Context) error) {
 	var first sync.Once
@@ -335,7 +309,10 @@ func (b *BuiltIn) newHTTP(s *session, conn *net.TCPConn) (serve func(context.Con
 	}
 	http := &httpproxy.Session{
 		Client: conn, Decide: decide, Record: b.meters.request, Memory: s.memory,
-		Dial: func(ctx context.Context) (net.Conn, error) { return b.dial(ctx, s.connection) },
+		Dial: func(ctx context.Context) (net.Conn, error) {
+			client := redirect.Client{AddrPort: s.source(), IsLocal: s.opener.Endpoint != 0}
+			return b.meters.dialed(b.redirect.Dial(ctx, client, s.server))
+		},
 	}
 	http2 := &http2proxy.Session{Dial: http.Dial, Decide: http.Decide, Record: http.Record}
 	http.HTTP2 = func(ctx context.Context, client *bufconn.Conn) error {
@@ -349,13 +326,23 @@ func (b *BuiltIn) newHTTP(s *session, conn *net.TCPConn) (serve func(context.Con
 	return http.Serve
 }
 
-// dial connects to the server as the one who has opened the connection.
-func (b *BuiltIn) dial(ctx context.Context, c *connection) (net.Conn, error) {
-	return b.meters.dialed(b.redirect.Dial(ctx, redirect.Client{AddrPort: c.source(), IsLocal: c.opener.Endpoint != 0}, c.server))
-}
+// How long a client's connection is idle before the kernel asks whether the client is still there: if not, the client's
+// host answers with a reset. One without a request is asked soon: when the rules go while it is being opened, the
+// server's node resets the client, and the proxy is not told. Until it is, a next connection of the client's with the
+// same ports would get to this one.
+const (
+	idleBeforeRequest = time.Second
+	idleAfterRequest  = 15 * time.Second // as package net has it
+)
 
-// reset closes a connection so that its client knows that it has failed.
-func reset(conn *net.TCPConn) {
-	_ = conn.SetLinger(0)
-	_ = conn.Close()
+// The time from one probe to the next, also when the client has answered the first one: the kernel does not restart its
+// timer for an answer (tcp_keepalive_timer in net/ipv4/tcp_timer.c).
+const (
+	intervalBeforeRequest = time.Second
+	intervalAfterRequest  = 75 * time.Second // the kernel's default
+)
+
+// setKeepAlive sets when the kernel asks. An error says that the connection is over.
+func setKeepAlive(conn *net.TCPConn, idle, interval time.Duration) {
+	_ = conn.SetKeepAliveConfig(net.KeepAliveConfig{Enable: true, Idle: idle, Interval: interval, Count: -1})
 }

@@ -144,7 +144,7 @@ func TestRemoveUnused(t *testing.T) {
 		t.Fatal("the way was removed while there is a connection")
 	}
 	w.server.sessions.remove(open)
-	w.server.meters.accept()
+	w.server.meters.accepted.Add(1)
 	w.rounds(2)
 	if !w.isThere() {
 		t.Fatal("the way was removed right after a connection")
@@ -257,7 +257,7 @@ func TestChecker(t *testing.T) {
 func TestMetrics(t *testing.T) {
 	w := newWorld(t)
 	m := w.server.meters
-	m.accept()
+	m.accepted.Add(1)
 	for _, err := range []error{errDenied, ErrNoOpener, errStopped, io.EOF} {
 		m.refuse(err)
 	}

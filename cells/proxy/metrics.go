@@ -18,7 +18,7 @@ import (
 // meters count what becomes of connections and requests: a collector of their counters.
 type meters struct {
 	*metrics.Values
-	all                             atomic.Uint64 // accepted connections
+	accepted                        atomic.Uint64 // connections
 	refused, requests, dialFailures *prometheus.CounterVec
 }
 
@@ -36,10 +36,6 @@ func newMeters() *meters {
 	m.Values = metrics.NewValues("", m.refused, m.requests, m.dialFailures)
 	return m
 }
-
-func (m *meters) accepted() uint64 { return m.all.Load() }
-
-func (m *meters) accept() { m.all.Add(1) }
 
 // refuse counts why a connection was reset.
 func (m *meters) refuse(err error) {

@@ -84,8 +84,6 @@ func (x *sessions) count() int {
 	return len(x.open)
 }
 
-func all(*session) bool { return true }
-
 // end ends sessions for a cause, and waits for them until ctx ends.
 func end(ctx context.Context, list []*session, cause error) error {
 	for _, s := range list {
@@ -154,7 +152,7 @@ func (x *sessions) start() {
 
 // decideAgain ends what no policy accepts any more.
 func (x *sessions) decideAgain() {
-	for _, s := range x.list(all) {
+	for _, s := range x.list(func(*session) bool { return true }) {
 		if _, err := s.decide(); err != nil {
 			s.cancel(err)
 		}

@@ -1,7 +1,10 @@
 package proxy
 
 import (
+	"context"
+	"log/slog"
 	"sync"
+	"time"
 
 	"porin.dev/porin/internal/task"
 )
@@ -59,7 +62,7 @@ func (u *use) rules() int {
 	return len(u.numbers)
 }
 
-func (u *use) noteOpened(err error) {
+func (u *use) recordOpened(err error) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	u.err, u.removed, u.idle = err, false, false
@@ -75,7 +78,7 @@ func (u *use) recordRemoved(err error) {
 	u.err, u.open, u.removed = err, false, err == nil
 }
 
-func (u *use) noteStopped() {
+func (u *use) recordStopped() {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	u.open = false
@@ -102,4 +105,46 @@ func (u *use) state() (open bool, err error) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	return u.open, u.err
+}
+
+// unusedInterval: the way into the proxy is removed when it was unused for one to two of them.
+const unusedInterval = 15 * time.Second
+
+func newFollowTask(p *Proxy, log *slog.Logger) *task.Task {
+	return task.Forever(log, "proxy-follow", p.follow)
+}
+
+func newRemoveTask(p *Proxy, log *slog.Logger) *task.Task {
+	return task.Every(log, task.Round{Name: "proxy-remove-unused", Run: p.removeUnused, Interval: unusedInterval, Later: true})
+}
+
+// follow keeps the way into the proxy as it was opened.
+func (p *Proxy) follow(ctx context.Context) error {
+	for ctx.Err() == nil {
+		_ = p.redirect.Follow(ctx) // which ends with ctx, or when the way is closed
+		select {
+		case <-ctx.Done():
+		case <-p.use.opened:
+		}
+	}
+	return ctx.Err()
+}
+
+// removeUnused removes the way into the proxy when there was no rule and no connection since the last round. Leftovers
+// of a previous agent are removed, too: kept rules are prepared before the first round.
+func (p *Proxy) removeUnused(context.Context) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if !p.started || !p.use.isOver(p.listener.Connections()) {
+		return nil
+	}
+	wasOpen := p.listeners != nil
+	err := p.redirect.Remove()
+	p.listeners = nil
+	p.use.recordRemoved(err)
+	p.opened(nil)
+	if wasOpen && err == nil {
+		p.log.Info("no layer 7 rules are left: the way into the proxy is removed")
+	}
+	return err
 }
