@@ -26,8 +26,8 @@ var spread = map[string]int{
 	"cells/policy/manifest.faults":   10,
 	"cells/policy/names.Names":       4,
 	"cells/proxy/control.Server":     4,
-	"cells/proxy/http2proxy.Session": 10,
-	"cells/proxy/httpproxy.Session":  7,
+	"cells/proxy/http2proxy.Session": 8,
+	"cells/proxy/httpproxy.Session":  5,
 	"cells/proxy/redirect.Redirect":  8,
 	"cmd/agent/cleanup.cleaner":      3,
 }

@@ -210,6 +210,18 @@ func (c *Conn) CloseWrite() {
 	c.Close()
 }
 
+// Linger drops what the peer still sends, up to about limit bytes, until the end of its stream or an error.
+// To close the connection before would reset it, and the peer might lose what was written last.
+func (c *Conn) Linger(limit int) {
+	for dropped := 0; dropped < limit; {
+		dropped += len(c.Data())
+		c.Discard(len(c.Data()))
+		if err := c.Fill(0); err != nil {
+			return
+		}
+	}
+}
+
 // Reset closes the connection in a way that the peer cannot take for the end of a stream.
 func (c *Conn) Reset() {
 	if c.TCP != nil {

@@ -1,6 +1,7 @@
 package http2proxy
 
 import (
+	"cmp"
 	"strconv"
 	"strings"
 	"sync"
@@ -122,10 +123,7 @@ func (b *block) checkKnown(f *httpproxy.Header) httpproxy.Reason {
 		if err != nil || b.length >= 0 {
 			return httpproxy.ReasonLength
 		}
-		b.length = int64(n)
-		for len(f.Value) > 1 && f.Value[0] == '0' {
-			f.Value = f.Value[1:]
-		}
+		b.length, f.Value = int64(n), strconv.FormatUint(n, 10) // without leading zeros
 	case "content-type":
 		b.grpc = b.grpc || isGRPC(f.Value)
 	}
@@ -140,26 +138,21 @@ func isGRPC(contentType string) bool {
 
 // request reads the head of a request. It returns what stands in it also with a reason, as far as it was read.
 func (b *block) request() (httpproxy.Request, httpproxy.Reason) {
-	if b.tooLarge {
-		b.check() // the benchmarked function
-		return httpproxy.Request{Method: b.method, Path: b.path}, httpproxy.ReasonHeadTooLarge
-	}
-	if reason := b.check(); reason != "" {
-		return httpproxy.Request{Method: b.method, Path: b.path}, reason
-	}
+	reason := b.check()
+	r := httpproxy.Request{Method: b.method, Path: b.path}
 	switch {
+	case b.tooLarge:
+		return r, httpproxy.ReasonHeadTooLarge
+	case reason != "":
+		return r, reason
 	case b.method == "CONNECT":
 		return httpproxy.Request{Method: b.method}, httpproxy.ReasonConnect
 	case b.method == "" || b.path == "" || b.scheme != "http" && b.scheme != "https" || b.status != "" || b.protocol:
-		return httpproxy.Request{Method: b.method, Path: b.path}, httpproxy.ReasonPseudoHeader
+		return r, httpproxy.ReasonPseudoHeader
 	case b.host != "" && b.authority != "" && !strings.EqualFold(b.host, b.authority):
-		return httpproxy.Request{Method: b.method, Path: b.path}, httpproxy.ReasonHostMismatch
+		return r, httpproxy.ReasonHostMismatch
 	}
-	authority := b.authority
-	if authority == "" {
-		authority = b.host
-	}
-	return httpproxy.NewRequest(b.method, b.path, authority, b.fields[b.pseudo:])
+	return httpproxy.NewRequest(b.method, b.path, cmp.Or(b.authority, b.host), b.fields[b.pseudo:])
 }
 
 // response returns the status of the head of a response.

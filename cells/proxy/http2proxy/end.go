@@ -2,11 +2,13 @@ package http2proxy
 
 import (
 	"errors"
+	"io"
 	"time"
 
 	"golang.org/x/net/http2"
 
 	"porin.dev/porin/cells/proxy/httpproxy"
+	"porin.dev/porin/cells/proxy/watchdog"
 )
 
 var errSilent = errors.New("a peer took nothing for too long")
@@ -24,7 +26,7 @@ func (s *Session) clientEnded(err error) {
 		s.dropAll(fault.reason)
 		s.mu.Unlock()
 		s.end(fault.code, fault)
-	case isEOF(err):
+	case errors.Is(err, io.EOF):
 		s.mu.Lock()
 		s.dropAll(httpproxy.ReasonClientGone)
 		s.mu.Unlock()
@@ -67,7 +69,7 @@ func (s *Session) serverEnded(err error) {
 		s.drop(st, reason, http2.ErrCodeInternal)
 	}
 	s.mu.Unlock()
-	if isEOF(err) {
+	if errors.Is(err, io.EOF) {
 		err = nil
 	}
 	s.end(http2.ErrCodeNo, err)
@@ -124,18 +126,53 @@ func (s *Session) abort(reason httpproxy.Reason, err error) {
 	}
 }
 
-// maxLinger bounds what is dropped at the end.
-const maxLinger = 1 << 20
+// stallCheck ends streams and connections on which nothing moves. It is called by a [watchdog.Watchdog]; a limit is
+// exceeded by a quarter at most.
+type stallCheck struct {
+	session  *Session
+	every    time.Duration
+	progress uint32
+	idle     time.Time // since when
+}
 
-// linger drops what the client still sends after the end of our stream: to close before would reset the connection, and
-// the client might lose our answers.
-func (s *Session) linger() {
-	c := s.client.conn
-	for dropped := 0; dropped < maxLinger; {
-		dropped += len(c.Data())
-		c.Discard(len(c.Data()))
-		if err := c.Fill(0); err != nil {
-			return
+// startStallCheck has streams and connections ended on which nothing moves.
+func (s *Session) startStallCheck() *watchdog.Watchdog {
+	x := &stallCheck{session: s, every: min(s.Limits.Idle, s.Limits.Stall, s.Limits.Write) / 4, idle: time.Now()}
+	return watchdog.Start(x.every, x.check)
+}
+
+func (x *stallCheck) check() {
+	s, now := x.session, time.Now()
+	switch streams, stuck := s.expire(now, uint32(s.Limits.Stall/x.every)); {
+	case stuck:
+		s.abort(httpproxy.ReasonStalled, errSilent)
+		return
+	case streams > 0 || s.progress.Load() != x.progress:
+		x.progress, x.idle = s.progress.Load(), now
+	case now.Sub(x.idle) >= s.Limits.Idle:
+		s.Drain()
+	}
+	s.settle() // its error shows again where the client is read
+}
+
+// expire resets streams that had no frame for some ticks. It returns how many there were, and whether a peer takes
+// nothing of what is sent to it.
+func (s *Session) expire(now time.Time, ticks uint32) (streams int, stuck bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, p := range []*peer{s.client, s.server} {
+		if p != nil && !p.writing.IsZero() && now.Sub(p.writing) >= s.Limits.Write {
+			return 0, true
 		}
 	}
+	streams = len(s.streams)
+	if s.tick++; s.ending {
+		return streams, false
+	}
+	for _, st := range s.streams {
+		if s.tick-st.tick > ticks {
+			s.drop(st, httpproxy.ReasonStalled, http2.ErrCodeCancel)
+		}
+	}
+	return streams, false
 }

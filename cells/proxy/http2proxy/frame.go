@@ -3,7 +3,6 @@ package http2proxy
 import (
 	"encoding/binary"
 	"errors"
-	"io"
 	"os"
 	"time"
 
@@ -181,5 +180,3 @@ func (s *Session) readPreface() error {
 	p.conn.Discard(len(http2.ClientPreface))
 	return nil
 }
-
-func isEOF(err error) bool { return errors.Is(err, io.EOF) }

@@ -22,35 +22,20 @@ type Limits struct {
 }
 
 // DefaultLimits returns the limits that hold where a [Session] asks for no other.
-func DefaultLimits() Limits {
-	return Limits{
-		HeadBytes: 64 << 10,
-		Headers:   128,
-		Interims:  32,
-		Streams:   250,
-		Handshake: 10 * time.Second,
-		Frame:     30 * time.Second,
-		Dial:      10 * time.Second,
-		Idle:      5 * time.Minute,
-		Stall:     time.Hour,
-		Write:     5 * time.Minute,
-		Linger:    time.Second,
-	}
-}
+func DefaultLimits() Limits { return Limits{}.withDefaults() }
 
 func (l Limits) withDefaults() Limits {
-	d := DefaultLimits()
 	return Limits{
-		HeadBytes: cmp.Or(l.HeadBytes, d.HeadBytes),
-		Headers:   cmp.Or(l.Headers, d.Headers),
-		Interims:  cmp.Or(l.Interims, d.Interims),
-		Streams:   cmp.Or(l.Streams, d.Streams),
-		Handshake: cmp.Or(l.Handshake, d.Handshake),
-		Frame:     cmp.Or(l.Frame, d.Frame),
-		Dial:      cmp.Or(l.Dial, d.Dial),
-		Idle:      cmp.Or(l.Idle, d.Idle),
-		Stall:     cmp.Or(l.Stall, d.Stall),
-		Write:     cmp.Or(l.Write, d.Write),
-		Linger:    cmp.Or(l.Linger, d.Linger),
+		HeadBytes: cmp.Or(l.HeadBytes, 64<<10),
+		Headers:   cmp.Or(l.Headers, 128),
+		Interims:  cmp.Or(l.Interims, 32),
+		Streams:   cmp.Or(l.Streams, 250),
+		Handshake: cmp.Or(l.Handshake, 10*time.Second),
+		Frame:     cmp.Or(l.Frame, 30*time.Second),
+		Dial:      cmp.Or(l.Dial, 10*time.Second),
+		Idle:      cmp.Or(l.Idle, 5*time.Minute),
+		Stall:     cmp.Or(l.Stall, time.Hour),
+		Write:     cmp.Or(l.Write, 5*time.Minute),
+		Linger:    cmp.Or(l.Linger, time.Second),
 	}
 }

@@ -30,7 +30,10 @@ func (s *Session) clientHeaders(ctx context.Context, b *block) error {
 			s.recordUnended(b.stream, b.end)
 			return nil
 		case full:
-			return s.refuseStream(b)
+			r, _ := b.request()
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			return s.refuse(b, &r, httpproxy.ReasonTooManyStreams)
 		}
 		return s.request(ctx, b)
 	case st != nil && st.clientDone:
@@ -63,14 +66,6 @@ func (s *Session) requestTrailers(st *stream, b *block) {
 		s.server.headers(st.id, b.fields, true)
 		s.endSide(st, true)
 	}
-}
-
-// refuseStream refuses one stream too many.
-func (s *Session) refuseStream(b *block) error {
-	r, _ := b.request()
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.refuse(b, &r, httpproxy.ReasonTooManyStreams)
 }
 
 // refuse refuses a stream that the server does not see. The client may try again. It needs the lock.

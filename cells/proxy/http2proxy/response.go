@@ -2,6 +2,7 @@ package http2proxy
 
 import (
 	"net/http"
+	"strconv"
 
 	"golang.org/x/net/http2"
 
@@ -65,4 +66,59 @@ func (s *Session) responseFault(st *stream, b *block) httpproxy.Reason {
 	s.client.budget.refill(costOfReset)
 	s.recordStream(st, httpproxy.Forwarded, "", status)
 	return ""
+}
+
+// reply answers a stream ourselves, without a body, and returns the status. A gRPC client gets its own status in the
+// only header block (gRPC over HTTP/2, "Trailers-Only"), and 200. If the client has not ended the stream it is told
+// that nothing more is read. It needs the lock.
+func (s *Session) reply(id uint32, clientDone, grpc bool, reason httpproxy.Reason) (status int) {
+	fields := make([]httpproxy.Header, 0, 5)
+	if status = reason.Status(); grpc {
+		fields = append(fields,
+			httpproxy.Header{Name: ":status", Value: "200"},
+			httpproxy.Header{Name: "content-type", Value: "application/grpc"},
+			httpproxy.Header{Name: "grpc-status", Value: grpcStatus(status)},
+			httpproxy.Header{Name: "grpc-message", Value: reason.Text()})
+		status = http.StatusOK
+	} else {
+		fields = append(fields,
+			httpproxy.Header{Name: ":status", Value: strconv.Itoa(status)},
+			httpproxy.Header{Name: "content-length", Value: "0"})
+	}
+	fields = append(fields, httpproxy.Header{Name: "proxy-status", Value: proxyStatus(reason)})
+	s.client.headers(id, fields, true)
+	if !clientDone {
+		s.client.reset(id, 0) // RFC 9113, 8.1: NO_ERROR after a whole response
+	}
+	return status
+}
+
+// grpcStatus is the status of gRPC for one of HTTP, as gRPC's clients would choose it.
+func grpcStatus(status int) string {
+	switch status {
+	case http.StatusForbidden:
+		return "7" // PERMISSION_DENIED
+	case http.StatusServiceUnavailable, http.StatusBadGateway, http.StatusGatewayTimeout:
+		return "14" // UNAVAILABLE
+	}
+	return "13" // INTERNAL
+}
+
+// proxyStatus says who has answered and why (RFC 9209).
+func proxyStatus(reason httpproxy.Reason) string {
+	kind := "http_request_error"
+	switch reason.Status() {
+	case http.StatusForbidden:
+		kind = "http_request_denied"
+	case http.StatusServiceUnavailable:
+		kind = "destination_unavailable"
+	case http.StatusBadGateway:
+		kind = "http_protocol_error"
+	case http.StatusGatewayTimeout:
+		kind = "http_response_timeout"
+	}
+	if reason == httpproxy.ReasonServerClosed {
+		kind = "connection_terminated"
+	}
+	return "porin; error=" + kind + `; details="` + string(reason) + `"`
 }

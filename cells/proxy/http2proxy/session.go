@@ -56,11 +56,21 @@ type Session struct {
 func (s *Session) Serve(ctx context.Context, c *bufconn.Conn) error {
 	s.Limits = s.Limits.withDefaults()
 	c.Progress = &s.progress
-	s.begin(newPeer(c))
+	s.mu.Lock()
+	s.changed.L = &s.mu
+	s.client, s.accepted, s.streams = newPeer(c), maxStream, map[uint32]*stream{}
+	s.done, s.heard = make(chan struct{}), make(chan struct{}, 1)
+	headBytes := http2.Setting{ID: http2.SettingMaxHeaderListSize, Val: uint32(s.Limits.HeadBytes)}
+	s.settingsForServer = []http2.Setting{headBytes}
+	s.client.settings([]http2.Setting{{ID: http2.SettingMaxConcurrentStreams, Val: uint32(s.Limits.Streams)}, headBytes}, false)
+	if s.draining {
+		s.startDrain()
+	}
+	s.mu.Unlock()
 	stop := context.AfterFunc(ctx, func() { s.abort(httpproxy.ReasonStopped, context.Cause(ctx)) })
 	w := s.startStallCheck()
 	s.clientEnded(s.serveClient(ctx))
-	s.linger()
+	c.Linger(maxLinger)
 	s.mu.Lock()
 	s.closed = true
 	s.mu.Unlock()
@@ -76,22 +86,8 @@ func (s *Session) Serve(ctx context.Context, c *bufconn.Conn) error {
 	return s.err
 }
 
-// begin gathers what a connection begins with.
-func (s *Session) begin(client *peer) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.changed.L = &s.mu
-	s.client, s.accepted, s.streams = client, maxStream, map[uint32]*stream{}
-	s.done, s.heard = make(chan struct{}), make(chan struct{}, 1)
-	s.settingsForServer = []http2.Setting{{ID: http2.SettingMaxHeaderListSize, Val: uint32(s.Limits.HeadBytes)}}
-	client.settings([]http2.Setting{
-		{ID: http2.SettingMaxConcurrentStreams, Val: uint32(s.Limits.Streams)},
-		{ID: http2.SettingMaxHeaderListSize, Val: uint32(s.Limits.HeadBytes)},
-	}, false)
-	if s.draining {
-		s.startDrain()
-	}
-}
+// maxLinger bounds what is dropped at the end.
+const maxLinger = 1 << 20
 
 // Drain lets the current streams end, and streams that the client begins before it knows. The session ends then.
 func (s *Session) Drain() {
@@ -106,7 +102,8 @@ func (s *Session) Drain() {
 // drainPing is answered by the client when it has read the GOAWAY before it.
 const drainPing = "\x9e\x0bporin\xd1"
 
-// startDrain tells the client to begin no further stream. It does not wait.
+// startDrain tells the client to begin no further stream, and which stream was the last one when it knows. It does not
+// wait.
 func (s *Session) startDrain() {
 	s.draining = true
 	s.client.goAway(maxStream, http2.ErrCodeNo, nil)
@@ -116,9 +113,16 @@ func (s *Session) startDrain() {
 	}
 	s.running.Go(func() {
 		s.settle() // its error shows again where the client is read
-		if s.awaitDrain(s.heard, s.Limits.Linger) && s.awaitDrain(nil, s.Limits.Linger/5) {
-			s.drained()
+		if !s.awaitDrain(s.heard, s.Limits.Linger) || !s.awaitDrain(nil, s.Limits.Linger/5) {
+			return
 		}
+		s.mu.Lock()
+		if !s.final && !s.ending {
+			s.final, s.accepted = true, min(s.accepted, s.lastID)
+			s.client.goAway(s.lastID, http2.ErrCodeNo, nil)
+		}
+		s.mu.Unlock()
+		s.settle() // as above
 	})
 }
 
@@ -134,17 +138,6 @@ func (s *Session) awaitDrain(sign <-chan struct{}, limit time.Duration) bool {
 		return false
 	}
 	return true
-}
-
-// drained says which stream was the last one, since the client knows that no other follows.
-func (s *Session) drained() {
-	s.mu.Lock()
-	if !s.final && !s.ending {
-		s.final, s.accepted = true, min(s.accepted, s.lastID)
-		s.client.goAway(s.lastID, http2.ErrCodeNo, nil)
-	}
-	s.mu.Unlock()
-	s.settle() // its error shows again where the client is read
 }
 
 // settle sends what was gathered, and ends the session if no stream is left that may go on.
@@ -176,10 +169,11 @@ func (s *Session) serveClient(ctx context.Context) error {
 	if err := s.readPreface(); err != nil {
 		return err
 	}
+	headers := func(b *block) error { return s.clientHeaders(ctx, b) }
 	for {
 		f, err := s.readFrame(s.client)
 		if err == nil {
-			err = s.handleClient(ctx, f)
+			err = s.handle(s.client, s.server, f, headers)
 		}
 		if err != nil {
 			return err
@@ -190,27 +184,13 @@ func (s *Session) serveClient(ctx context.Context) error {
 	}
 }
 
-func (s *Session) handleClient(ctx context.Context, f frame) error {
-	switch f.kind {
-	case http2.FrameHeaders, http2.FrameContinuation:
-		b, err := s.readBlock(s.client, f)
-		if b == nil || err != nil {
-			return err
-		}
-		defer b.release()
-		return s.clientHeaders(ctx, b)
-	case http2.FramePushPromise:
-		return protocolError
-	}
-	return s.relay(s.client, s.server, f)
-}
-
 // serveServer handles the server's frames.
 func (s *Session) serveServer() {
+	headers := s.serverHeaders
 	for {
 		f, err := s.readFrame(s.server)
 		if err == nil {
-			err = s.handleServer(f)
+			err = s.handle(s.server, s.client, f, headers)
 		}
 		if err != nil {
 			s.serverEnded(err)
@@ -219,19 +199,21 @@ func (s *Session) serveServer() {
 	}
 }
 
-func (s *Session) handleServer(f frame) error {
+// handle handles a frame of a peer; headers is called with a whole header block. to is nil while the server was not
+// dialled.
+func (s *Session) handle(from, to *peer, f frame, headers func(*block) error) error {
 	switch f.kind {
 	case http2.FrameHeaders, http2.FrameContinuation:
-		b, err := s.readBlock(s.server, f)
+		b, err := s.readBlock(from, f)
 		if b == nil || err != nil {
 			return err
 		}
 		defer b.release()
-		return s.serverHeaders(b)
-	case http2.FramePushPromise: // we have switched it off
+		return headers(b)
+	case http2.FramePushPromise: // which servers are told not to send
 		return protocolError
 	}
-	return s.relay(s.server, s.client, f)
+	return s.relay(from, to, f)
 }
 
 // readBlock decodes a header block. It returns nil if it is not over.
@@ -252,7 +234,10 @@ func (s *Session) readBlock(p *peer, f frame) (*block, error) {
 		p.block = newBlock(f.stream, f.flags.Has(http2.FlagHeadersEndStream), &s.Limits)
 		p.decoder.SetEmitEnabled(true)
 	} else if len(f.payload) == 0 {
-		if err := s.useless(p, 1); err != nil {
+		s.mu.Lock()
+		err := p.budget.spend(1)
+		s.mu.Unlock()
+		if err != nil {
 			return nil, err
 		}
 	}
@@ -278,13 +263,6 @@ func (s *Session) readBlock(p *peer, f frame) (*block, error) {
 	}
 	s.unlimitRead(p)
 	return b, nil
-}
-
-// useless charges a peer for frames that move nothing.
-func (s *Session) useless(p *peer, n int) error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return p.budget.spend(n)
 }
 
 func (s *Session) isEnding() bool {

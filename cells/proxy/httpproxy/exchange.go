@@ -61,13 +61,6 @@ func (s *Session) requestDone() {
 	s.mu.Unlock()
 }
 
-// bodyBegan says that the client sends the body, so that nothing else can follow its head.
-func (s *Session) bodyBegan() {
-	s.mu.Lock()
-	s.exchange.awaits = false
-	s.mu.Unlock()
-}
-
 // responseDone says that the response was sent to its end.
 func (s *Session) responseDone() {
 	s.mu.Lock()
@@ -106,27 +99,17 @@ func (s *Session) answer(by answered) bool {
 // end ends the stream to the client in order, and the connection to the server. Further bytes of the client are
 // dropped, for a moment.
 func (s *Session) end(err error) {
-	s.endIf(func() bool {
-		s.keepError(err)
-		return true
-	})
+	s.endIf(err, func() bool { return true })
 }
 
-// keepError keeps the first error. It needs the lock.
-func (s *Session) keepError(err error) {
-	if !s.ending {
-		s.err = err
-	}
-}
-
-// endIf calls condition with the lock held. It reports whether it has begun the end.
-func (s *Session) endIf(condition func() bool) bool {
+// endIf is end on a condition, which is called with the lock held. It reports whether it has begun the end.
+func (s *Session) endIf(err error, condition func() bool) bool {
 	s.mu.Lock()
-	if !condition() || s.ending || s.client == nil {
+	if s.ending || s.client == nil || !condition() {
 		s.mu.Unlock()
 		return false
 	}
-	s.ending = true
+	s.ending, s.err = true, err
 	server := s.server
 	s.client.SetReadDeadline(time.Now().Add(s.Limits.Linger))
 	s.changed.Broadcast()
@@ -141,8 +124,9 @@ func (s *Session) endIf(condition func() bool) bool {
 // abort closes both connections so that neither peer takes it for the end of a message.
 func (s *Session) abort(err error) {
 	s.mu.Lock()
-	s.keepError(err)
-	s.ending = true
+	if !s.ending {
+		s.ending, s.err = true, err
+	}
 	server := s.server
 	s.changed.Broadcast()
 	s.mu.Unlock()
@@ -167,12 +151,6 @@ func (s *Session) abandon(reason Reason, err error) {
 	if e.active && e.answered == byNobody {
 		s.recordExchange(&e, Failed, reason, 0)
 	}
-	s.abort(err)
-}
-
-// stop aborts the session whatever it is doing.
-func (s *Session) stop(err error) {
-	s.abandon(ReasonStopped, err)
 	s.abort(err)
 }
 

@@ -3,6 +3,7 @@ package httpproxy
 import (
 	"bytes"
 	"math"
+	"strconv"
 	"strings"
 )
 
@@ -57,7 +58,7 @@ func knownOf(name []byte) known {
 }
 
 func knownIf(name []byte, lower string, k known) known {
-	if equalFold(name, lower) {
+	if sameName(name, lower) {
 		return k
 	}
 	return other
@@ -65,19 +66,19 @@ func knownIf(name []byte, lower string, k known) known {
 
 func framingIf(name []byte, lower string, k known) known {
 	dash := strings.IndexByte(lower, '-')
-	if name[dash] == '_' && equalFold(name[:dash], lower[:dash]) && equalFold(name[dash+1:], lower[dash+1:]) {
+	if name[dash] == '_' && sameName(name[:dash], lower[:dash]) && sameName(name[dash+1:], lower[dash+1:]) {
 		return hDisguised
 	}
 	return knownIf(name, lower, k)
 }
 
-// equalFold compares ASCII; lower is in lower case.
-func equalFold[T string | []byte](b T, lower string) bool {
-	if len(b) != len(lower) {
+// sameName compares ASCII without regard to case.
+func sameName[A, B string | []byte](a A, b B) bool {
+	if len(a) != len(b) {
 		return false
 	}
-	for i := range len(lower) {
-		if toLower(b[i]) != lower[i] {
+	for i := range len(a) {
+		if toLower(a[i]) != toLower(b[i]) {
 			return false
 		}
 	}
@@ -212,18 +213,36 @@ func parseField(head []byte, at int) (f field, ok bool) {
 
 func isBlank(c byte) bool { return c == ' ' || c == '\t' }
 
-// parseLength reads the value of a Content-Length: digits only.
-func parseLength(b []byte) (n int64, ok bool) {
-	if len(b) == 0 || len(b) > 18 {
-		return 0, false
-	}
-	for _, c := range b {
-		if c < '0' || c > '9' {
-			return 0, false
+// framing is what a head says about the length of the body.
+type framing struct {
+	length  int64 // of Content-Length; -1 without one
+	chunked bool
+}
+
+// readFraming takes no length that another recipient could read otherwise: no second Content-Length, even an equal one,
+// no list or sign, none together with Transfer-Encoding, and no coding but "chunked" (RFC 9112, 6.1 to 6.3 and 11.2).
+func readFraming(head []byte, fields []field, http10 bool) (framing, Reason) {
+	f := framing{length: -1}
+	for i := range fields {
+		switch fields[i].known {
+		case hContentLength:
+			digits := fields[i].valueOf(head)
+			n, err := strconv.ParseUint(string(digits), 10, 63)
+			if err != nil || len(digits) > 18 || f.length >= 0 {
+				return f, ReasonLength
+			}
+			f.length = int64(n)
+		case hTransferEncoding:
+			if f.chunked || http10 || !sameName(fields[i].valueOf(head), "chunked") {
+				return f, ReasonTransferCoding
+			}
+			f.chunked = true
 		}
-		n = n*10 + int64(c-'0')
 	}
-	return n, true
+	if f.chunked && f.length >= 0 {
+		return f, ReasonLengthTwice
+	}
+	return f, ""
 }
 
 // elements calls yield with each element of a list in a header, RFC 9110 5.6.1, until it returns false.

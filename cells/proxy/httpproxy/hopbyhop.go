@@ -1,5 +1,7 @@
 package httpproxy
 
+import "strconv"
+
 // maxOptions bounds the names in a head's Connection headers, since each is looked for among all headers.
 const maxOptions = 32
 
@@ -32,7 +34,7 @@ func readOptions(head []byte, fields []field) (o options, ok bool) {
 		case hTE:
 			f.drop = true
 			elements(f.valueOf(head), func(coding []byte) bool {
-				o.trailers = o.trailers || equalFold(coding, "trailers")
+				o.trailers = o.trailers || sameName(coding, "trailers")
 				return true
 			})
 		case hUpgrade:
@@ -46,9 +48,9 @@ func readOptions(head []byte, fields []field) (o options, ok bool) {
 
 func (o *options) read(head []byte, fields []field, name []byte) {
 	switch {
-	case equalFold(name, "close"):
+	case sameName(name, "close"):
 		o.close = true
-	case equalFold(name, "upgrade"):
+	case sameName(name, "upgrade"):
 		o.upgrade = true
 	}
 	if !all(name, inToken) {
@@ -64,22 +66,9 @@ func (o *options) read(head []byte, fields []field, name []byte) {
 	}
 }
 
-// sameName compares names of headers.
-func sameName[A, B string | []byte](a A, b B) bool {
-	if len(a) != len(b) {
-		return false
-	}
-	for i := range len(a) {
-		if toLower(a[i]) != toLower(b[i]) {
-			return false
-		}
-	}
-	return true
-}
-
 // writeFields writes the header lines that are forwarded, each as it was received. It writes Content-Length and
 // Transfer-Encoding in one form, so that the server reads the same end of the message.
-func writeFields(w *writer, head []byte, fields []field) {
+func writeFields(w *writer, head []byte, fields []field, body framing) {
 	for i := 0; i < len(fields); {
 		f := &fields[i]
 		switch {
@@ -87,9 +76,7 @@ func writeFields(w *writer, head []byte, fields []field) {
 			i++
 			continue
 		case f.known == hContentLength:
-			w.writeText("Content-Length: ")
-			w.write(canonicalLength(f.valueOf(head)))
-			w.writeText("\r\n")
+			w.writeText("Content-Length: " + strconv.FormatInt(body.length, 10) + "\r\n")
 			i++
 			continue
 		case f.known == hTransferEncoding:
@@ -102,12 +89,4 @@ func writeFields(w *writer, head []byte, fields []field) {
 		}
 		w.write(head[f.start:fields[i-1].end])
 	}
-}
-
-// canonicalLength leaves leading zeros out.
-func canonicalLength(digits []byte) []byte {
-	for len(digits) > 1 && digits[0] == '0' {
-		digits = digits[1:]
-	}
-	return digits
 }

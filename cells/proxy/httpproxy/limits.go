@@ -23,37 +23,21 @@ type Limits struct {
 }
 
 // DefaultLimits returns the limits that hold where a [Session] asks for no other.
-func DefaultLimits() Limits {
-	return Limits{
-		HeadBytes: 64 << 10,
-		Headers:   128,
-		Interims:  32,
-		Discard:   64 << 10,
-		FirstByte: 10 * time.Second,
-		Head:      10 * time.Second,
-		Dial:      10 * time.Second,
-		Idle:      5 * time.Minute,
-		Stall:     5 * time.Minute,
-		Tunnel:    time.Hour,
-		Linger:    time.Second,
-		DrainIdle: 2 * time.Second,
-	}
-}
+func DefaultLimits() Limits { return Limits{}.withDefaults() }
 
 func (l Limits) withDefaults() Limits {
-	d := DefaultLimits()
 	return Limits{
-		HeadBytes: cmp.Or(l.HeadBytes, d.HeadBytes),
-		Headers:   cmp.Or(l.Headers, d.Headers),
-		Interims:  cmp.Or(l.Interims, d.Interims),
-		Discard:   cmp.Or(l.Discard, d.Discard),
-		FirstByte: cmp.Or(l.FirstByte, d.FirstByte),
-		Head:      cmp.Or(l.Head, d.Head),
-		Dial:      cmp.Or(l.Dial, d.Dial),
-		Idle:      cmp.Or(l.Idle, d.Idle),
-		Stall:     cmp.Or(l.Stall, d.Stall),
-		Tunnel:    cmp.Or(l.Tunnel, d.Tunnel),
-		Linger:    cmp.Or(l.Linger, d.Linger),
-		DrainIdle: cmp.Or(l.DrainIdle, d.DrainIdle),
+		HeadBytes: cmp.Or(l.HeadBytes, 64<<10),
+		Headers:   cmp.Or(l.Headers, 128),
+		Interims:  cmp.Or(l.Interims, 32),
+		Discard:   cmp.Or(l.Discard, 64<<10),
+		FirstByte: cmp.Or(l.FirstByte, 10*time.Second),
+		Head:      cmp.Or(l.Head, 10*time.Second),
+		Dial:      cmp.Or(l.Dial, 10*time.Second),
+		Idle:      cmp.Or(l.Idle, 5*time.Minute),
+		Stall:     cmp.Or(l.Stall, 5*time.Minute),
+		Tunnel:    cmp.Or(l.Tunnel, time.Hour),
+		Linger:    cmp.Or(l.Linger, time.Second),
+		DrainIdle: cmp.Or(l.DrainIdle, 2*time.Second),
 	}
 }

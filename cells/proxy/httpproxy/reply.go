@@ -82,21 +82,6 @@ func (s *Session) deny(r *Request, reason Reason, n int) bool {
 	return err == nil
 }
 
-// linger drops what the client still sends after the end of our stream: to close before would reset the connection, and
-// the client might lose our answer.
-func (s *Session) linger() {
-	for dropped := 0; dropped < lingerBytes; {
-		dropped += len(s.client.Data())
-		s.client.Discard(len(s.client.Data()))
-		if err := s.client.Fill(0); err != nil {
-			return
-		}
-	}
-}
-
-// lingerBytes bounds what is dropped at the end.
-const lingerBytes = 1 << 20
-
 // record tells of a request that the server does not see.
 func (s *Session) record(r *Request, verdict Verdict, reason Reason) {
 	if s.Record != nil {

@@ -2,7 +2,9 @@ package httpproxy
 
 import (
 	"bytes"
+	"net/http"
 	"net/netip"
+	"strconv"
 	"strings"
 	"sync"
 )
@@ -120,7 +122,7 @@ func (r *Request) parseTarget(target []byte) (authority []byte, reason Reason) {
 		}
 	default:
 		const scheme = "http://"
-		if len(target) < len(scheme) || !equalFold(target[:len(scheme)], scheme) {
+		if len(target) < len(scheme) || !sameName(target[:len(scheme)], scheme) {
 			return nil, ReasonTarget
 		}
 		slash := bytes.IndexByte(target[len(scheme):], '/')
@@ -209,19 +211,11 @@ func hostName(raw string) (string, bool) {
 			return "", false
 		}
 	}
-	return strings.ToLower(host), port == "" || validPort(port)
-}
-
-func validPort(port string) bool {
-	if len(port) < 2 || len(port) > 6 || port[0] != ':' {
-		return false
+	if port == "" {
+		return strings.ToLower(host), true
 	}
-	for i := range len(port) - 1 {
-		if !isDigit(port[i+1]) {
-			return false
-		}
-	}
-	return true
+	_, err := strconv.ParseUint(port[1:], 10, 32)
+	return strings.ToLower(host), port[0] == ':' && len(port) <= 6 && err == nil
 }
 
 func (r *Request) parseExpect() Reason {
@@ -234,7 +228,7 @@ func (r *Request) parseExpect() Reason {
 			f.drop = true // RFC 9110, 10.1.1: to be ignored
 			continue
 		}
-		if r.expect || !equalFold(f.valueOf(r.head), "100-continue") {
+		if r.expect || !sameName(f.valueOf(r.head), "100-continue") {
 			return ReasonExpectation
 		}
 		r.expect = r.framing.chunked || r.framing.length > 0
@@ -257,7 +251,7 @@ func (r *Request) parseUpgrade() {
 	elements(o.offer, func(protocol []byte) bool {
 		name, _, _ := bytes.Cut(protocol, []byte("/"))
 		protocols++
-		known = protocols <= maxProtocols && !equalFold(name, "h2c") && !equalFold(name, "h2") && !equalFold(name, "http") && !equalFold(name, "tls")
+		known = protocols <= maxProtocols && !sameName(name, "h2c") && !sameName(name, "h2") && !sameName(name, "http") && !sameName(name, "tls")
 		return known
 	})
 	if known {
@@ -269,7 +263,7 @@ func (r *Request) parseUpgrade() {
 // client's connection. last announces that no further request follows.
 func (r *Request) writeTo(w *writer, last bool) error {
 	w.write(r.head[:r.line])
-	writeFields(w, r.head, r.fields)
+	writeFields(w, r.head, r.fields, r.framing)
 	return writeOptions(w, last && !r.http10, r.options.trailers && !r.http10, r.offer)
 }
 
@@ -288,4 +282,36 @@ func writeOptions(w *writer, last, trailers bool, upgrade []byte) error {
 		return w.writeText("Connection: TE\r\nTE: trailers\r\n\r\n")
 	}
 	return w.writeText("\r\n")
+}
+
+// Header is one header of a request of HTTP/2. Its name is in lower case, as there.
+type Header struct {
+	Name, Value string
+	Sensitive   bool // not to be kept in tables of compression
+}
+
+// NewRequest returns the parts of a request of HTTP/2 that rules decide about, as far as it is valid. The authority is
+// from :authority, or from Host without one. The headers are the forwarded ones, without pseudo-headers and Host; they
+// are kept.
+func NewRequest(method, path, authority string, headers []Header) (r Request, reason Reason) {
+	if len(method) == 0 || !all(method, inToken) {
+		return r, ReasonRequestLine
+	}
+	r.Method = method
+	switch {
+	case method == http.MethodConnect:
+		return r, ReasonConnect
+	case path == "" || !all(path, inTarget) || path[0] != '/' && (path != "*" || method != http.MethodOptions) || !validEscapes(path):
+		return r, ReasonTarget
+	}
+	r.Path = path
+	if authority == "" {
+		return r, ReasonMissingHost
+	}
+	host, ok := hostName(authority)
+	if !ok {
+		return r, ReasonHost
+	}
+	r.Host, r.headers = host, headers
+	return r, ""
 }

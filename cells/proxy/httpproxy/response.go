@@ -94,7 +94,7 @@ func (p *response) writeTo(w *writer, last bool) error {
 	const version = "HTTP/1.1"
 	w.writeText(version)
 	w.write(p.head[len(version):p.line])
-	writeFields(w, p.head, p.fields)
+	writeFields(w, p.head, p.fields, p.framing)
 	var upgrade []byte
 	if p.options.upgrade && p.options.upgrades == 1 && (p.status == http.StatusSwitchingProtocols || p.status == http.StatusUpgradeRequired && !last) {
 		upgrade = p.options.offer

@@ -1,10 +1,12 @@
 package httpproxy
 
 import (
-	"bytes"
 	"errors"
 	"net/http"
+	"strings"
 	"sync"
+
+	"porin.dev/porin/cells/proxy/bufconn"
 )
 
 var responses = sync.Pool{New: func() any { return &response{fields: make([]field, 0, 32)} }}
@@ -18,12 +20,6 @@ var (
 	errUnsolicited = errors.New("the server sent something that no request asked for")
 	errResponse    = errors.New("the server's response is not valid HTTP/1.1")
 )
-
-// serveServer forwards responses until the connection to the server ends.
-func (s *Session) serveServer() {
-	for s.serveResponse() {
-	}
-}
 
 // serveResponse waits for one response and forwards it. It reports whether another one may follow.
 func (s *Session) serveResponse() bool {
@@ -69,7 +65,7 @@ func (s *Session) serveResponse() bool {
 // unsolicited ends the connection, in order, since what the server sent between requests could be taken for the
 // response to the next one.
 func (s *Session) unsolicited(e *exchange) {
-	if e.active && e.answered == byProxy || !s.endIf(func() bool { s.keepError(errUnsolicited); return true }) {
+	if e.active && e.answered == byProxy || !s.endIf(errUnsolicited, func() bool { return true }) {
 		return
 	}
 	s.recordExchange(&exchange{}, Failed, ReasonUnsolicited, 0)
@@ -78,8 +74,7 @@ func (s *Session) unsolicited(e *exchange) {
 // speaksHTTP reports whether b may begin a response.
 func speaksHTTP(b []byte) bool {
 	const version = "HTTP/1."
-	n := min(len(b), len(version))
-	return bytes.Equal(b[:n], []byte(version)[:n])
+	return strings.HasPrefix(version, string(b[:min(len(b), len(version))]))
 }
 
 // serverFailed handles the end of the server's stream, or of its connection, where a response could begin.
@@ -126,12 +121,17 @@ func (s *Session) forwardInterim(p *response, e *exchange) bool {
 	return true
 }
 
-// forwardResponse forwards the final response to the current request.
+// forwardResponse forwards the final response to the current request. No other one follows on this connection if both
+// sides know that, if the body ends with the connection, or if the client may leave out the body that it announced with
+// "Expect: 100-continue".
 func (s *Session) forwardResponse(p *response, e *exchange) bool {
-	last, ok := s.beginResponse(p)
-	if !ok {
+	if !s.answer(byServer) {
 		return false
 	}
+	s.mu.Lock()
+	last := s.exchange.last || s.exchange.awaits || s.draining || p.options.close || p.http10 || p.untilClose(e.toHEAD)
+	s.exchange.last = last
+	s.mu.Unlock()
 	s.recordExchange(e, Forwarded, "", p.status)
 	w := writer{to: s.client}
 	p.writeTo(&w, last) // its error shows again below
@@ -157,16 +157,33 @@ func (s *Session) forwardResponse(p *response, e *exchange) bool {
 	return !last
 }
 
-// beginResponse takes the right to answer. last is that no other response follows on this connection: that both sides
-// know, that the body ends with the connection, or that the client may leave out the body which it announced with
-// "Expect: 100-continue".
-func (s *Session) beginResponse(p *response) (last, ok bool) {
+// switchProtocol forwards the response 101, and from then on what the server sends, without looking at it.
+func (s *Session) switchProtocol(p *response, e *exchange) bool {
 	if !s.answer(byServer) {
-		return false, false
+		return false
 	}
+	s.recordExchange(e, Forwarded, "", http.StatusSwitchingProtocols)
+	w := writer{to: s.client}
+	p.writeTo(&w, false)
+	if err := w.flush(); err != nil {
+		s.abandon(ReasonClientGone, err)
+		return false
+	}
+	s.server.Discard(len(p.head))
 	s.mu.Lock()
-	defer s.mu.Unlock()
-	e := &s.exchange
-	e.last = e.last || e.awaits || s.draining || p.options.close || p.http10 || p.untilClose(e.toHEAD)
-	return e.last, true
+	s.tunnel = true
+	s.changed.Signal()
+	s.mu.Unlock()
+	s.forwardTunnel(s.client, s.server)
+	return false
+}
+
+// forwardTunnel copies one direction of a switched protocol until its end, and passes that on.
+func (s *Session) forwardTunnel(to, from *bufconn.Conn) {
+	w := writer{to: to}
+	if err := forwardStream(&w, from); err != nil {
+		s.abandon(ReasonClientGone, err)
+		return
+	}
+	to.CloseWrite()
 }

@@ -1,6 +1,7 @@
 package httpproxy
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"net"
@@ -59,7 +60,10 @@ func (s *Session) Serve(ctx context.Context) error {
 	s.Limits = s.Limits.withDefaults()
 	s.changed.L = &s.mu
 	s.mu.Unlock()
-	stop := context.AfterFunc(ctx, func() { s.stop(context.Cause(ctx)) })
+	stop := context.AfterFunc(ctx, func() {
+		s.abandon(ReasonStopped, context.Cause(ctx))
+		s.abort(context.Cause(ctx)) // also if it is being ended in order
+	})
 	w := s.startStallCheck()
 	s.serveClient(ctx)
 	s.served.Wait()
@@ -93,7 +97,7 @@ func (s *Session) endWhenIdle() {
 	idle := s.Limits.withDefaults().DrainIdle
 	s.mu.Unlock()
 	time.AfterFunc(idle, func() {
-		s.endIf(func() bool { return s.begun && s.waiting && !s.exchange.active })
+		s.endIf(nil, func() bool { return s.begun && s.waiting && !s.exchange.active })
 	})
 }
 
@@ -113,8 +117,11 @@ func (s *Session) serveClient(ctx context.Context) {
 		return
 	}
 	s.end(nil)
-	s.linger()
+	s.client.Linger(lingerBytes)
 }
+
+// lingerBytes bounds what is dropped at the end.
+const lingerBytes = 1 << 20
 
 // awaitRequest waits until something of a request was read and the one before is done with. It reports whether there
 // may be a request.
@@ -245,7 +252,10 @@ func (s *Session) forwardRequest(r *Request, n int) bool {
 	}
 	if !s.readsServer { // from the first request on, so that what the server says, HTTP or not, or its end, answers it
 		s.readsServer = true
-		s.served.Go(s.serveServer)
+		s.served.Go(func() {
+			for s.serveResponse() {
+			}
+		})
 	}
 	w := writer{to: s.server}
 	body, expect := r.framing, r.expect
@@ -275,7 +285,9 @@ func (s *Session) awaitBody(w *writer) error {
 			return readError{err}
 		}
 	}
-	s.bodyBegan()
+	s.mu.Lock()
+	s.exchange.awaits = false // nothing else can follow the head
+	s.mu.Unlock()
 	return nil
 }
 
@@ -302,4 +314,37 @@ func (s *Session) requestFailed(err error) bool {
 		s.awaitResponse()
 	}
 	return false
+}
+
+// refuseOtherProtocol recognises what cannot begin a request, and refuses it without waiting for more.
+func (s *Session) refuseOtherProtocol() bool {
+	const handshake = 0x16 // the first byte of TLS
+	first := s.client.Data()[0]
+	reason := ReasonRequestLine
+	switch {
+	case class[first]&inToken != 0:
+		return false
+	case first == handshake && !s.asked:
+		reason = ReasonTLS
+	}
+	s.refuse(&Request{}, reason)
+	return true
+}
+
+// isHTTP2Preface recognises the first line of HTTP/2's connection preface, and the empty one behind it (RFC 9113, 3.4).
+func isHTTP2Preface(head []byte) bool { return bytes.Equal(head, []byte("PRI * HTTP/2.0\r\n\r\n")) }
+
+// refuseHTTP2 tells a client that speaks HTTP/2 in its own protocol that it is not served: by an empty SETTINGS and a
+// GOAWAY whose code is HTTP_1_1_REQUIRED.
+func (s *Session) refuseHTTP2() {
+	const text = "the network policy's proxy speaks HTTP/1.1 only"
+	frames := []byte{
+		0, 0, 0, 4, 0, 0, 0, 0, 0,
+		0, 0, byte(8 + len(text)), 7, 0, 0, 0, 0, 0,
+		0, 0, 0, 0, 0, 0, 0, 0x0d,
+	}
+	s.recordExchange(&exchange{}, Refused, ReasonHTTP2, 0)
+	s.client.SetWriteDeadline(time.Now().Add(s.Limits.Linger))
+	s.client.Write(append(frames, text...)) // if the client is gone, the next read says so
+	s.end(refusedError(ReasonHTTP2))
 }

@@ -59,7 +59,7 @@ func (s *Session) phase() (phase, time.Duration) {
 func (s *Session) expire(p phase) {
 	switch p {
 	case phaseIdle:
-		s.endIf(func() bool { return !s.exchange.active })
+		s.endIf(nil, func() bool { return !s.exchange.active })
 	case phaseRequest:
 		s.client.SetWriteDeadline(time.Now().Add(s.Limits.Linger))
 		s.fail(ReasonStalled, errTimeout)
