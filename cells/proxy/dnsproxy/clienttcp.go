@@ -78,7 +78,12 @@ func (s *stream) read(ctx context.Context) {
 		buffer = m
 		q := s.from
 		q.Message = m
-		s.begin(ctx, q)
+		s.queries.Add(1)
+		s.handler.HandleQuery(ctx, q, func(reply []byte) {
+			defer s.queries.Done()
+			s.write(ctx, reply)
+			<-s.slots
+		})
 	}
 }
 
@@ -115,16 +120,6 @@ func (s *stream) setReadDeadline() {
 	if s.draining.Err() != nil { // maybe just now
 		_ = s.conn.SetReadDeadline(time.Now().Add(drainIdle))
 	}
-}
-
-// begin has a query answered; then its slot is free.
-func (s *stream) begin(ctx context.Context, q Query) {
-	s.queries.Add(1)
-	s.handler.HandleQuery(ctx, q, func(reply []byte) {
-		defer s.queries.Done()
-		s.write(ctx, reply)
-		<-s.slots
-	})
 }
 
 // write writes a reply, if there is one.

@@ -2,6 +2,7 @@ package dnsproxy
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"io"
 	"net"
@@ -123,12 +124,15 @@ type pendingQuery struct {
 func (h *Handler) admit(q Query) (*pendingQuery, []byte) {
 	begin := time.Now()
 	question, outcome := readQuestion(q.Message)
-	if outcome == "" {
-		outcome = h.decide(q, question)
-	}
 	var key queryKey
-	if outcome == "" {
-		key = newQueryKey(q, question)
+	switch {
+	case outcome != "":
+	case !h.config.Allows(q, question.name):
+		outcome = Policy
+	case !confirmQuestion(q.Message, question):
+		outcome = Ambiguous
+	default:
+		key = queryKey{q.Endpoint, word(q.Message, 0), q.TCP, q.Client, q.Server, string(q.Message[headerSize:question.end])}
 		outcome = h.queries.add(key)
 	}
 	if outcome != "" {
@@ -140,15 +144,24 @@ func (h *Handler) admit(q Query) (*pendingQuery, []byte) {
 	return &pendingQuery{Query: q, question: question, key: key, begin: begin}, nil
 }
 
-func (h *Handler) decide(q Query, question question) Outcome {
-	switch {
-	case !h.config.Allows(q, question.name):
-		return Policy
-	case !confirmQuestion(q.Message, question):
-		return Ambiguous
-	default:
-		return ""
-	}
+// serverResult is what an exchange with a server has brought. The answer has the ID of the pod.
+type serverResult struct {
+	answer  []byte
+	ignored int
+	outcome Outcome
+}
+
+// withID returns the query with an ID of its own, which others cannot know.
+func (f *pendingQuery) withID() []byte {
+	query := append([]byte(nil), f.Message...)
+	_, _ = rand.Read(query[:2]) // it never fails
+	return query
+}
+
+// answered is an exchange that has brought an answer. The pod gets it with its own ID.
+func (f *pendingQuery) answered(answer []byte, ignored int) serverResult {
+	copy(answer, f.Message[:2])
+	return serverResult{answer, ignored, Answered}
 }
 
 // result is how a query ended.

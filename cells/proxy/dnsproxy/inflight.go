@@ -7,17 +7,6 @@ import (
 	"porin.dev/porin/cells/proxy/quota"
 )
 
-// acquire acquires one for an endpoint, and returns another outcome than "" when there is no room.
-func acquire(s *quota.Quota, endpoint uint16) Outcome {
-	switch s.Acquire(endpoint, 1) {
-	case quota.EndpointLimit:
-		return EndpointLimit
-	case quota.TotalLimit:
-		return TotalLimit
-	}
-	return ""
-}
-
 // inFlight has the queries that are in flight.
 type inFlight struct {
 	mu    sync.Mutex // guards the fields below
@@ -34,10 +23,6 @@ type queryKey struct {
 	question       string
 }
 
-func newQueryKey(q Query, question question) queryKey {
-	return queryKey{q.Endpoint, word(q.Message, 0), q.TCP, q.Client, q.Server, string(q.Message[headerSize:question.end])}
-}
-
 func newInFlight(each, total int) *inFlight {
 	return &inFlight{quota: quota.New(each, total), keys: map[queryKey]struct{}{}}
 }
@@ -49,11 +34,14 @@ func (f *inFlight) add(key queryKey) Outcome {
 	if _, ok := f.keys[key]; ok {
 		return Duplicate
 	}
-	outcome := acquire(&f.quota, key.endpoint)
-	if outcome == "" {
-		f.keys[key] = struct{}{}
+	switch f.quota.Acquire(key.endpoint, 1) {
+	case quota.EndpointLimit:
+		return EndpointLimit
+	case quota.TotalLimit:
+		return TotalLimit
 	}
-	return outcome
+	f.keys[key] = struct{}{}
+	return ""
 }
 
 // answered makes the query a new one when it comes again. It still counts.

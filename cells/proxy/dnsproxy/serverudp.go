@@ -2,6 +2,8 @@ package dnsproxy
 
 import (
 	"context"
+	"maps"
+	"slices"
 	"sync"
 	"time"
 )
@@ -53,27 +55,23 @@ func (d *udpExchange) start() bool {
 
 // receive takes what the server has sent: the first answer that matches ends the exchange.
 func (d *udpExchange) receive(m []byte, err error) {
-	if err != nil {
-		d.refused()
-		return
-	}
 	d.mu.Lock()
-	if d.ended {
-		d.mu.Unlock()
-		return
-	}
-	if !matches(m, d.query, d.question.end) {
-		d.ignored++
+	if d.ended || err != nil || !matches(m, d.query, d.question.end) {
+		switch {
+		case d.ended:
+		case err == nil:
+			d.ignored++
+		case !d.isRefused:
+			d.isRefused, d.due = true, time.Now().Add(refusedGrace)
+		}
 		d.mu.Unlock()
 		return
 	}
 	d.closeLocked()
 	d.mu.Unlock()
-	var answer []byte
+	answer := slices.Clone(m)
 	if len(m) > d.question.udp {
 		answer = truncated(m, d.question.end)
-	} else {
-		answer = append([]byte(nil), m...)
 	}
 	d.handler.handleResult(d.pendingQuery, d.answered(answer, d.ignored))
 }
@@ -81,15 +79,6 @@ func (d *udpExchange) receive(m []byte, err error) {
 // refusedGrace is how long an answer may still come after the server has said that the port is closed: others may have
 // sent that in its name.
 const refusedGrace = 200 * time.Millisecond
-
-// refused has the exchange end soon, unless an answer comes.
-func (d *udpExchange) refused() {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if until := time.Now().Add(refusedGrace); !d.isRefused {
-		d.isRefused, d.due = true, until
-	}
-}
 
 // check sends the query once more when no answer has come after a while, and ends the exchange at its timeout.
 func (d *udpExchange) check(now time.Time) {
@@ -135,4 +124,54 @@ func (d *udpExchange) closeLocked() {
 	d.stopAfterFunc()
 	d.handler.exchanges.remove(d)
 	_ = d.socket.Close()
+}
+
+// exchanges has the exchanges over UDP that are in flight, and looks at intervals for those whose time is over. A timer
+// for each would have the runtime wake a thread for each.
+type exchanges struct {
+	every time.Duration
+
+	mu      sync.Mutex // guards the fields below
+	all     map[*udpExchange]struct{}
+	running bool // a timer is
+}
+
+// checksPerLimit is how often exchanges are looked at before the first of them is due. An exchange that is due is
+// handled so much later at most.
+const checksPerLimit = 15
+
+func newExchanges(l Limits) *exchanges {
+	return &exchanges{every: min(l.RetransmitAfter/checksPerLimit, l.Timeout/checksPerLimit, refusedGrace/2), all: map[*udpExchange]struct{}{}}
+}
+
+func (e *exchanges) add(d *udpExchange) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.all[d] = struct{}{}
+	if !e.running {
+		e.running = true
+		time.AfterFunc(e.every, e.check)
+	}
+}
+
+func (e *exchanges) remove(d *udpExchange) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	delete(e.all, d)
+}
+
+// check looks at all exchanges, and again after a while if there are any.
+func (e *exchanges) check() {
+	e.mu.Lock()
+	all := slices.Collect(maps.Keys(e.all))
+	e.mu.Unlock()
+	now := time.Now()
+	for _, d := range all {
+		d.check(now)
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.running = len(e.all) > 0; e.running {
+		time.AfterFunc(e.every, e.check)
+	}
 }

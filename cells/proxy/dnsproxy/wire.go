@@ -1,6 +1,9 @@
 package dnsproxy
 
-import "encoding/binary"
+import (
+	"encoding/binary"
+	"io"
+)
 
 const (
 	headerSize = 12
@@ -43,6 +46,13 @@ const (
 )
 
 func word(m []byte, off int) uint16 { return binary.BigEndian.Uint16(m[off:]) }
+
+// writeStream writes a message with its length, in one segment if it fits.
+func writeStream(w io.Writer, m []byte) error {
+	framed := binary.BigEndian.AppendUint16(make([]byte, 0, 2+len(m)), uint16(len(m)))
+	_, err := w.Write(append(framed, m...))
+	return err
+}
 
 // recordHeader is what follows a record's name.
 type recordHeader struct {
