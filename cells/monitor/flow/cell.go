@@ -1,8 +1,6 @@
 package flow
 
 import (
-	"log/slog"
-
 	"go.uber.org/fx"
 
 	"porin.dev/porin/cells/endpointmanager"
@@ -18,27 +16,14 @@ func Module(cfg Config) fx.Option {
 	self := func(c *Collector) *Collector { return c }
 	return cell.Module("flow",
 		fx.Supply(cfg, fx.Private),
-		fx.Provide(build, func(c *Collector) policy.Flows { return c }),
+		fx.Provide(func(v *policy.View, n *policy.Names, l endpointmanager.Lookup) (Policies, Names, Endpoints) {
+			return v, n, l
+		}, fx.Private),
+		fx.Provide(New, func(c *Collector) policy.Flows { return c }),
 		endpointmanager.Subscribe(func(c *Collector) *directory { return c.directory }),
 		server.Provide(self),
 		server.Watch(self),
 		supervisor.Tasks(newTask),
 		metrics.Collect(newMetrics),
 	)
-}
-
-type params struct {
-	fx.In
-
-	Config       Config
-	Log          *slog.Logger
-	Source       Source
-	Translations Translations
-	Policies     *policy.View
-	Names        *policy.Names
-	Endpoints    endpointmanager.Lookup
-}
-
-func build(p params) (*Collector, error) {
-	return New(p.Config, Params{Source: p.Source, Translations: p.Translations, Policies: p.Policies, Names: p.Names, Endpoints: p.Endpoints, Log: p.Log})
 }

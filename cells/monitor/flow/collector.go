@@ -3,8 +3,11 @@ package flow
 import (
 	"context"
 	"log/slog"
+	"maps"
 	"sync"
 	"time"
+
+	"go.uber.org/fx"
 
 	"porin.dev/porin/bpf/abi"
 	"porin.dev/porin/cells/monitor/stream"
@@ -50,6 +53,8 @@ type Counts struct {
 
 // Params is what a [Collector] needs.
 type Params struct {
+	fx.In
+
 	Source       Source
 	Translations Translations
 	Policies     Policies
@@ -133,10 +138,7 @@ func (c *Collector) Counts() Counts {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	out := c.counts
-	out.Drops = make(map[abi.DropReason]uint64, len(c.counts.Drops))
-	for reason, n := range c.counts.Drops {
-		out.Drops[reason] = n
-	}
+	out.Drops = maps.Clone(c.counts.Drops)
 	return out
 }
 
