@@ -193,7 +193,7 @@ func (e *managed) aim(config endpoint.DeleteConfig) {
 		}
 		config.Network, config.NetNS, config.IPAM = "", "", endpoint.IPAMPlugin{}
 	}
-	config.Sweep = e.swept || e.attachment.IsUnnamed() // the number may not be that of what is left
+	config.Sweep = e.swept || e.attachment.IsUnnamed() // the rest may have another number
 	if e.removal == nil {
 		e.removal = &removal{}
 	}

@@ -31,7 +31,7 @@ type BuiltIn struct {
 	udp       *redirect.UDPLoop // queries and their answers
 	decided   decidedQueries
 	meters    *meters
-	changed   chan struct{}  // has a token when open connections are to be decided about again
+	changed   chan struct{}  // signals that open connections must be decided about again
 	serving   sync.WaitGroup // of connections and loops
 	accepting sync.WaitGroup // of loops that accept connections
 	admitting sync.WaitGroup // connections that were accepted, until they are sessions or refused

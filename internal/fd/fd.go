@@ -40,8 +40,8 @@ func Duplicate(of syscall.Conn, name string) (copied *os.File, err error) {
 	return copied, err
 }
 
-// ListenUnix listens at path on a Unix socket that only its owner may use: bind(2) takes the mode of the file from that
-// of the socket, so there is no moment in which others may. The file stays when the listener is closed.
+// ListenUnix listens at path on a Unix socket that only its owner may use, from the start: bind(2) takes the mode of
+// the file from the socket. The file stays when the listener is closed.
 func ListenUnix(ctx context.Context, path string) (*net.UnixListener, error) {
 	config := net.ListenConfig{Control: func(_, _ string, raw syscall.RawConn) error {
 		return Control(raw, func(fd int) error { return unix.Fchmod(fd, 0o600) })

@@ -281,7 +281,7 @@ func appendItems(docs []document, doc document) ([]document, error) {
 		Items    []json.RawMessage `json:"items"`
 	}
 	if err := json.Unmarshal(doc.json, &list.TypeMeta); err != nil || list.APIVersion != "v1" || list.Kind != "List" {
-		return append(docs, doc), nil // read says of which kind
+		return append(docs, doc), nil // read names the kind
 	}
 	strict, err := strictjson.UnmarshalStrict(doc.json, &list)
 	if err := errors.Join(append(strict, err)...); err != nil {

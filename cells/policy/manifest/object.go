@@ -98,7 +98,7 @@ func narrow(policy model.Policy, data []byte, at string, faults []error) model.P
 		for i, r := range *part {
 			origin := fmt.Sprintf("%s[%d]", d, i)
 			if policy.ID.Kind == model.KindCiliumNetworkPolicy || policy.ID.Kind == model.KindCiliumClusterwideNetworkPolicy {
-				origin = strings.TrimPrefix(r.Name, at) // it says of which of several lists the rule is
+				origin = strings.TrimPrefix(r.Name, at) // the list of rules, when there are several
 				origin = origin[:strings.IndexByte(origin, ']')+1]
 			}
 			switch mayDeny, isBroken := broken[origin]; {
