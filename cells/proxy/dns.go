@@ -15,7 +15,7 @@ import (
 func (b *BuiltIn) newDNS(learner policy.Learner, denied dnsproxy.Denied) (*dnsproxy.Handler, error) {
 	return dnsproxy.New(dnsproxy.Config{
 		Allows: func(q dnsproxy.Query, name string) bool { return q.Caller.(*connection).allowsName(name) },
-		Open: func(q dnsproxy.Query, receive func([]byte, error)) (dnsproxy.Socket, error) {
+		Open: func(q dnsproxy.Query, receive func([]byte)) (dnsproxy.Socket, error) {
 			socket, err := b.udp.Open(dialClient(q), q.Server, receive)
 			if err != nil {
 				b.meters.dialFailed(err)

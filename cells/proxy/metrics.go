@@ -65,7 +65,7 @@ func (m *meters) query(r dnsproxy.Record) {
 	case dnsproxy.Answered:
 	case dnsproxy.Policy, dnsproxy.Kind, dnsproxy.Ambiguous:
 		verdict, reason = httpproxy.Denied, string(r.Outcome)
-	case dnsproxy.Malformed, dnsproxy.Unsupported, dnsproxy.Response, dnsproxy.Duplicate, dnsproxy.EndpointLimit, dnsproxy.TotalLimit, dnsproxy.Connections:
+	case dnsproxy.Malformed, dnsproxy.Unsupported, dnsproxy.Response, dnsproxy.EndpointLimit, dnsproxy.TotalLimit, dnsproxy.Connections:
 		verdict, reason = httpproxy.Refused, string(r.Outcome)
 	default:
 		verdict, reason = httpproxy.Failed, string(r.Outcome)

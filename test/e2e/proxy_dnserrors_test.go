@@ -84,18 +84,3 @@ func TestDNSForgedErrors(t *testing.T) {
 		_ = unix.Close(fd)
 	}
 }
-
-// TestDNSRulesServerRefuses: no program listens at the server's port, and ICMP says so. The proxy answers at once,
-// before its time for an answer is over.
-func TestDNSRulesServerRefuses(t *testing.T) {
-	n := newServiceNodes(t, nftablesMode{})
-	n.label()
-	n.ciliumPolicy("{endpointSelector: {matchLabels: {app: a}}, egress: [{" + exampleNames + "}]}")
-	for name, server := range map[string]party{"pod of the node": n.b, "pod of another node": n.d, "outside": n.outside} {
-		began := time.Now()
-		answer, err := n.a.resolveWithin(8*time.Second, "udp", server.at(false, dnsPort), "www.example.com.")
-		if took := time.Since(began); err != nil || took > time.Second {
-			t.Errorf("%s: %v, %v after %v", name, answer != nil, err, took)
-		}
-	}
-}

@@ -22,11 +22,11 @@ const writeTimeout = 5 * time.Second
 func (h *Handler) ServeTCP(ctx, draining context.Context, conn net.Conn, from Query) {
 	defer conn.Close()
 	from.TCP = true
-	if !h.acquireStream(from.Endpoint) {
-		h.record(from, question{}, time.Now(), result{outcome: Connections})
+	if h.streams.acquire(from.Endpoint) != quota.Acquired {
+		h.record(from, question{}, time.Now(), Connections)
 		return
 	}
-	defer h.releaseStream(from.Endpoint)
+	defer h.streams.release(from.Endpoint)
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	s := &stream{handler: h, conn: conn, from: from, draining: draining, slots: make(chan struct{}, h.config.Limits.Pipelined), fail: cancel}
@@ -34,18 +34,6 @@ func (h *Handler) ServeTCP(ctx, draining context.Context, conn net.Conn, from Qu
 	defer context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Unix(1, 0)) })()
 	s.read(ctx)
 	s.queries.Wait()
-}
-
-func (h *Handler) acquireStream(endpoint uint16) bool {
-	h.streamsMu.Lock()
-	defer h.streamsMu.Unlock()
-	return h.streams.Acquire(endpoint, 1) == quota.Acquired
-}
-
-func (h *Handler) releaseStream(endpoint uint16) {
-	h.streamsMu.Lock()
-	defer h.streamsMu.Unlock()
-	h.streams.Release(endpoint, 1)
 }
 
 // stream is a TCP connection of a client.
@@ -99,7 +87,7 @@ func (s *stream) next(ctx context.Context, reader *bufio.Reader, buffer []byte) 
 	}
 	n := int(binary.BigEndian.Uint16(size[:]))
 	if n < headerSize || n > maxQuery {
-		s.handler.record(s.from, question{}, time.Now(), result{outcome: Malformed})
+		s.handler.record(s.from, question{}, time.Now(), Malformed)
 		return nil, false
 	}
 	if n > cap(buffer) {

@@ -241,7 +241,7 @@ func TestServeTCPEnds(t *testing.T) {
 				t.Errorf("%s: the connection ended after %s, want %s", tt.name, got, tt.want)
 			}
 			s.servers.Wait()
-			if p.streams.Used() != 0 {
+			if p.streams.quota.Used() != 0 {
 				t.Errorf("%s: the connection still counts", tt.name)
 			}
 		})
@@ -280,11 +280,11 @@ func TestServeTCPLimits(t *testing.T) {
 		p.expectOutcomes(t, Connections)
 		idle.Close()
 		synctest.Wait()
-		p.streamsMu.Lock()
-		if p.streams.Used() != 1 {
-			t.Errorf("%d connections count, want 1", p.streams.Used())
+		p.streams.mu.Lock()
+		if p.streams.quota.Used() != 1 {
+			t.Errorf("%d connections count, want 1", p.streams.quota.Used())
 		}
-		p.streamsMu.Unlock()
+		p.streams.mu.Unlock()
 		reader := dns.Conn{Conn: conn}
 		for range 3 {
 			if m, err := reader.ReadMsg(); err != nil || m.Rcode != dns.RcodeServerFailure {

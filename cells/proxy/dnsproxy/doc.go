@@ -22,9 +22,8 @@
 // ask for them by name. Answers with an error pass.
 //
 // A pod hears SERVFAIL when the server has not answered in time, rather than nothing: the resolvers of glibc and Go ask
-// the next server then, musl asks again, and a client on TCP does not hang. The same holds for a server that says that
-// its port is closed. The timeout is a little shorter than the 5 seconds after which resolvers give up. As a repeated
-// query of a pod is not forwarded while the first one is in flight, a datagram that got lost is repeated here, once.
+// the next server then, musl asks again, and a client on TCP does not hang. The timeout is a little shorter than the 5
+// seconds after which resolvers give up. No datagram is repeated here: a query that the pod repeats is forwarded again.
 //
 // Messages are parsed by hand. The query has to be judged byte by byte, and the usual path has to be short:
 // github.com/miekg/dns builds the whole message with an allocation for each record, accepts what is to be refused here,

@@ -38,7 +38,7 @@ func TestNamesFollow(t *testing.T) {
 		var text string
 		p := newProxy(t, func(c *Config) {
 			c.Limits = DefaultLimits()
-			c.Open = func(query Query, receive func([]byte, error)) (Socket, error) {
+			c.Open = func(query Query, receive func([]byte)) (Socket, error) {
 				return instant{answerBytes(t, q, "example.com. 60 IN CNAME a.cdn.net.", "a.cdn.net. 60 IN A "+text)}.open(query, receive)
 			}
 			c.Learn = follow(known)

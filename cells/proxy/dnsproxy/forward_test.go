@@ -39,8 +39,7 @@ func TestHandleAnswer(t *testing.T) {
 		t.Errorf("what was learned (-want +got):\n%s", diff)
 	}
 	rec := p.lastRecord(t)
-	if rec.Outcome != Answered || rec.Name != "www.example.com" || rec.Type != dns.TypeA ||
-		rec.Addresses != 2 || rec.Code != 0 || rec.Endpoint != 7 {
+	if rec.Outcome != Answered || rec.Name != "www.example.com" || rec.Type != dns.TypeA || rec.Endpoint != 7 {
 		t.Errorf("the record is %+v", rec)
 	}
 }
@@ -139,9 +138,6 @@ func TestHandleIgnoresOtherAnswers(t *testing.T) {
 			m := query("www.Example.com.", dns.TypeA)
 			r := unpack(t, p.Handle(t.Context(), Query{Endpoint: 7, Client: podAddress, Server: serverAddress, TCP: tcp, Message: pack(t, m)}))
 			rec := p.lastRecord(t)
-			if rec.Ignored != len(wrong)+1 {
-				t.Errorf("tcp %t: %d messages were ignored, want %d", tcp, rec.Ignored, len(wrong)+1)
-			}
 			if right && (len(r.Answer) != 1 || r.Answer[0].(*dns.A).A.String() != "192.0.2.1" || len(p.learned()) != 1) {
 				t.Errorf("tcp %t: the pod got %v, want the right answer", tcp, r)
 			}
@@ -154,15 +150,12 @@ func TestHandleIgnoresOtherAnswers(t *testing.T) {
 
 func TestHandleUnreachable(t *testing.T) {
 	s := newServer(t, answer(t))
-	packets, err := net.ListenPacket("udp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	closed := packets.LocalAddr().String()
-	packets.Close()
 	for name, dial := range map[string]func(context.Context, Query) (net.Conn, error){
 		"no connection": func(context.Context, Query) (net.Conn, error) { return nil, errors.New("no route to host") },
-		"no server":     func(context.Context, Query) (net.Conn, error) { return net.Dial("udp", closed) },
+		"not sent": func(context.Context, Query) (net.Conn, error) {
+			closed, _ := net.Pipe()
+			return closed, closed.Close()
+		},
 	} {
 		p := newProxy(t, func(c *Config) { c.Dial = dial })
 		if r := p.ask(t, query("example.com.", dns.TypeA)); r.Rcode != dns.RcodeServerFailure {
@@ -197,11 +190,11 @@ func TestHandleErrorsOfServerPass(t *testing.T) {
 	}
 }
 
-// TestHandleLearn has Learn fail, be late, and take no notice of its context.
+// TestHandleLearn has Learn fail, and be late.
 func TestHandleLearn(t *testing.T) {
 	q := query("example.com.", dns.TypeA)
 	raw := answerBytes(t, q, "example.com. 60 IN A 192.0.2.1")
-	limit, stuck, errFull := DefaultLimits().Timeout, 10*time.Second, errors.New("map is full")
+	limit, errFull := DefaultLimits().Timeout, errors.New("map is full")
 	later := func(wait func(context.Context) error) func() (func(context.Context) error, error) {
 		return func() (func(context.Context) error, error) { return wait, nil }
 	}
@@ -216,13 +209,11 @@ func TestHandleLearn(t *testing.T) {
 		{"in force later", later(func(context.Context) error { time.Sleep(time.Millisecond); return nil }), Answered, time.Millisecond},
 		{"late", later(func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() }), LearnLate, limit},
 		{"in time, seen late", later(func(ctx context.Context) error { <-ctx.Done(); return nil }), Answered, limit},
-		{"stuck", later(func(context.Context) error { time.Sleep(stuck); return nil }), LearnLate, limit + learnGrace},
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			p := newProxy(t, func(c *Config) {
 				c.Open = instant{raw}.open
 				c.Learn, c.Limits = func(Answer) (func(context.Context) error, error) { return tt.learn() }, DefaultLimits()
-				c.Limits.QueriesPerEndpoint = 1
 			})
 			if r := p.ask(t, q); (r.Rcode == dns.RcodeServerFailure && len(r.Answer) == 0) != (tt.want != Answered) {
 				t.Errorf("%s: the pod got %v after %s", tt.name, r, tt.want)
@@ -230,15 +221,6 @@ func TestHandleLearn(t *testing.T) {
 			if rec := p.lastRecord(t); rec.Outcome != tt.want || rec.Duration != tt.duration {
 				t.Errorf("%s: %s after %s, want %s after %s", tt.name, rec.Outcome, rec.Duration, tt.want, tt.duration)
 			}
-			if tt.name != "stuck" {
-				return
-			}
-			p.ask(t, q) // its place is still taken, but it is no duplicate
-			p.expectOutcomes(t, tt.want, EndpointLimit)
-			time.Sleep(stuck)
-			p.Wait()
-			p.ask(t, q)
-			p.expectOutcomes(t, tt.want, EndpointLimit, tt.want)
 		})
 	}
 }
@@ -250,10 +232,10 @@ func TestHandleLearnSlowServer(t *testing.T) {
 		server := instant{answerBytes(t, q, "example.com. 60 IN A 192.0.2.1")}
 		p := newProxy(t, func(c *Config) {
 			c.Limits = DefaultLimits()
-			c.Open = func(q Query, receive func([]byte, error)) (Socket, error) {
-				return server.open(q, func(m []byte, err error) {
+			c.Open = func(q Query, receive func([]byte)) (Socket, error) {
+				return server.open(q, func(m []byte) {
 					time.Sleep(time.Second)
-					receive(m, err)
+					receive(m)
 				})
 			}
 			c.Learn = func(Answer) (func(context.Context) error, error) {

@@ -19,13 +19,13 @@ type Config struct {
 	Allows func(q Query, name string) bool
 	// Open returns a socket for a query that came over UDP. It has a source port of its own, chosen at random, and
 	// receives only what comes from the server of the query. receive is called for each datagram, which is valid during
-	// the call, and when the socket has failed; maybe once more after Close.
-	Open func(q Query, receive func(datagram []byte, err error)) (Socket, error)
+	// the call; maybe once more after Close.
+	Open func(q Query, receive func(datagram []byte)) (Socket, error)
 	// Dial returns a connection to the server of a query that came over TCP.
 	Dial func(context.Context, Query) (net.Conn, error)
 	// Learn makes the addresses of an answer part of the policy. It is called only if there are any, and must not block.
-	// If they are not part of it when Learn returns, wait is not nil and returns when they are: the pod gets the answer
-	// then, or SERVFAIL when wait has failed or ctx has ended. Until wait returns, the query counts as in flight.
+	// If they are not part of it when Learn returns, wait is not nil and returns when they are, or with an error soon
+	// after ctx ends: then the pod gets SERVFAIL. Until wait returns, the query counts as in flight.
 	Learn func(Answer) (wait func(ctx context.Context) error, err error)
 	// Record hears of each query when its reply is known, and must not block.
 	Record func(Record)
@@ -42,7 +42,6 @@ type Socket interface {
 // again.
 type Limits struct {
 	Timeout                time.Duration // from a query to its reply, of the server and Learn together
-	RetransmitAfter        time.Duration // after which a datagram without answer is sent once more
 	IdleTimeout            time.Duration // of a TCP connection of a pod, for the next query
 	QueriesPerEndpoint     int           // queries of an endpoint that are in flight
 	Queries                int           // of all endpoints. Each has a socket, and less than 20 KiB of memory for one over UDP
@@ -54,13 +53,13 @@ type Limits struct {
 // DefaultLimits returns the usual limits.
 func DefaultLimits() Limits {
 	return Limits{
-		Timeout: 4500 * time.Millisecond, RetransmitAfter: 1500 * time.Millisecond, IdleTimeout: 10 * time.Second,
+		Timeout: 4500 * time.Millisecond, IdleTimeout: 10 * time.Second,
 		QueriesPerEndpoint: 256, Queries: 2048, Pipelined: 16, ConnectionsPerEndpoint: 64, Connections: 1024,
 	}
 }
 
 func (l Limits) validate() error {
-	if min(l.Timeout, l.RetransmitAfter, l.IdleTimeout) <= 0 ||
+	if min(l.Timeout, l.IdleTimeout) <= 0 ||
 		min(l.QueriesPerEndpoint, l.Queries, l.Pipelined, l.ConnectionsPerEndpoint, l.Connections) <= 0 {
 		return errors.New("DNS proxy: a limit is not above 0")
 	}
@@ -69,13 +68,28 @@ func (l Limits) validate() error {
 
 // Handler answers queries. Its methods may be called concurrently.
 type Handler struct {
-	config    Config
-	queries   *inFlight
-	exchanges *exchanges
-	running   sync.WaitGroup // queries that have not ended
+	config  Config
+	queries limit
+	streams limit          // TCP connections
+	running sync.WaitGroup // queries that have not ended
+}
 
-	streamsMu sync.Mutex // guards the field below
-	streams   quota.Quota
+// limit is a quota that may be used concurrently.
+type limit struct {
+	mu    sync.Mutex // guards the field below
+	quota quota.Quota
+}
+
+func (l *limit) acquire(endpoint uint16) quota.Result {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.quota.Acquire(endpoint, 1)
+}
+
+func (l *limit) release(endpoint uint16) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.quota.Release(endpoint, 1)
 }
 
 // New returns a handler.
@@ -85,7 +99,7 @@ func New(c Config) (*Handler, error) {
 	}
 	l := c.Limits
 	return &Handler{
-		config: c, queries: newInFlight(l.QueriesPerEndpoint, l.Queries), exchanges: newExchanges(l), streams: quota.New(l.ConnectionsPerEndpoint, l.Connections),
+		config: c, queries: limit{quota: quota.New(l.QueriesPerEndpoint, l.Queries)}, streams: limit{quota: quota.New(l.ConnectionsPerEndpoint, l.Connections)},
 	}, nil
 }
 
@@ -114,7 +128,6 @@ func (h *Handler) Wait() { h.running.Wait() }
 type pendingQuery struct {
 	Query    // with a message of its own, and the ID of the pod
 	question question
-	key      queryKey
 	begin    time.Time
 	ctx      context.Context
 	send     func(reply []byte)
@@ -124,7 +137,6 @@ type pendingQuery struct {
 func (h *Handler) admit(q Query) (*pendingQuery, []byte) {
 	begin := time.Now()
 	question, outcome := readQuestion(q.Message)
-	var key queryKey
 	switch {
 	case outcome != "":
 	case !h.config.Allows(q, question.name):
@@ -132,23 +144,20 @@ func (h *Handler) admit(q Query) (*pendingQuery, []byte) {
 	case !confirmQuestion(q.Message, question):
 		outcome = Ambiguous
 	default:
-		key = queryKey{q.Endpoint, word(q.Message, 0), q.TCP, q.Client, q.Server, string(q.Message[headerSize:question.end])}
-		outcome = h.queries.add(key)
+		switch h.queries.acquire(q.Endpoint) {
+		case quota.EndpointLimit:
+			outcome = EndpointLimit
+		case quota.TotalLimit:
+			outcome = TotalLimit
+		}
 	}
 	if outcome != "" {
 		r := makeReply(q.Message, question, outcome, h.config.Denied)
-		h.record(q, question, begin, result{outcome: outcome, reply: r})
+		h.record(q, question, begin, outcome)
 		return nil, r
 	}
 	q.Message = append([]byte(nil), q.Message...)
-	return &pendingQuery{Query: q, question: question, key: key, begin: begin}, nil
-}
-
-// serverResult is what an exchange with a server has brought. The answer has the ID of the pod.
-type serverResult struct {
-	answer  []byte
-	ignored int
-	outcome Outcome
+	return &pendingQuery{Query: q, question: question, begin: begin}, nil
 }
 
 // withID returns the query with an ID of its own, which others cannot know.
@@ -159,40 +168,31 @@ func (f *pendingQuery) withID() []byte {
 }
 
 // answered is an exchange that has brought an answer. The pod gets it with its own ID.
-func (f *pendingQuery) answered(answer []byte, ignored int) serverResult {
+func (f *pendingQuery) answered(answer []byte) result {
 	copy(answer, f.Message[:2])
-	return serverResult{answer, ignored, Answered}
+	return result{Answered, answer}
 }
 
 // result is how a query ended.
 type result struct {
-	outcome   Outcome
-	reply     []byte
-	addresses int
-	ignored   int
+	outcome Outcome
+	reply   []byte
 }
 
-func (h *Handler) record(q Query, question question, begin time.Time, r result) {
-	code := noReply
-	if r.reply != nil {
-		code = int(r.reply[3] & maskCode)
-	}
+func (h *Handler) record(q Query, question question, begin time.Time, outcome Outcome) {
 	h.config.Record(Record{
-		Endpoint: q.Endpoint, Client: q.Client, Server: q.Server, TCP: q.TCP, Name: question.name, Type: question.kind,
-		Outcome: r.outcome, Code: code, Addresses: r.addresses, Ignored: r.ignored, Duration: time.Since(begin),
+		Endpoint: q.Endpoint, Client: q.Client, Server: q.Server, Name: question.name, Type: question.kind, Outcome: outcome, Duration: time.Since(begin),
 	})
 }
 
 // handleResult replies to the pod when what a server has said was learned, and ends the query.
-func (h *Handler) handleResult(f *pendingQuery, e serverResult) {
-	r := result{outcome: e.outcome, reply: e.answer, ignored: e.ignored}
+func (h *Handler) handleResult(f *pendingQuery, r result) {
 	wait := h.learn(f, &r)
 	if wait != nil {
 		go h.await(f, r, wait)
 		return
 	}
 	h.reply(f, r)
-	h.finish(f)
 }
 
 // learn learns the addresses that the server has said. It returns what waits until they are in force, nil if they are
@@ -211,7 +211,6 @@ func (h *Handler) learn(f *pendingQuery, r *result) (wait func(context.Context) 
 		r.outcome = Policy
 	case len(answer.Addresses) > 0:
 		answer.Endpoint = f.Endpoint
-		r.addresses = len(answer.Addresses)
 		var err error
 		if wait, err = h.config.Learn(answer); err != nil {
 			r.outcome = LearnFailed
@@ -221,61 +220,30 @@ func (h *Handler) learn(f *pendingQuery, r *result) (wait func(context.Context) 
 	return wait
 }
 
-// learnGrace is how long wait may take to return once its time is over. It may have been in time, and this process have
-// had no turn to see that.
-const learnGrace = 10 * time.Millisecond
-
-// await replies when wait has returned, or takes no notice of its deadline.
+// await replies when wait has returned.
 func (h *Handler) await(f *pendingQuery, r result, wait func(context.Context) error) {
 	ctx, cancel := context.WithDeadline(f.ctx, f.begin.Add(h.config.Limits.Timeout))
 	defer cancel()
-	var once sync.Once
-	finishOnce := func(o Outcome) {
-		once.Do(func() {
-			r.outcome = o
-			h.reply(f, r)
-		})
+	if err := wait(ctx); err != nil {
+		r.outcome = LearnFailed
+		switch late := ctx.Err(); {
+		case late == nil || !errors.Is(err, late):
+		case errors.Is(late, context.DeadlineExceeded):
+			r.outcome = LearnLate
+		default:
+			r.outcome = Canceled
+		}
 	}
-	timerDone := make(chan struct{})
-	stopTimer := context.AfterFunc(ctx, func() {
-		defer close(timerDone)
-		time.Sleep(learnGrace)
-		finishOnce(late(ctx))
-	})
-	switch err := wait(ctx); {
-	case err == nil:
-		finishOnce(Answered)
-	case ctx.Err() != nil && errors.Is(err, ctx.Err()):
-		finishOnce(late(ctx))
-	default:
-		finishOnce(LearnFailed)
-	}
-	if !stopTimer() {
-		<-timerDone
-	}
-	h.finish(f)
+	h.reply(f, r)
 }
 
-// late tells whose time ran out.
-func late(ctx context.Context) Outcome {
-	if errors.Is(ctx.Err(), context.DeadlineExceeded) {
-		return LearnLate
-	}
-	return Canceled
-}
-
-// reply sends the reply. A client may repeat its query as soon as it has that.
+// reply ends the query, and sends the reply. A client may have its next query as soon as it has that.
 func (h *Handler) reply(f *pendingQuery, r result) {
-	h.queries.answered(f.key)
 	if r.outcome != Answered {
 		r.reply = makeReply(f.Message, f.question, r.outcome, h.config.Denied)
 	}
-	h.record(f.Query, f.question, f.begin, r)
-	f.send(r.reply)
-}
-
-// finish ends a query.
-func (h *Handler) finish(f *pendingQuery) {
+	h.record(f.Query, f.question, f.begin, r.outcome)
 	h.queries.release(f.Endpoint)
+	f.send(r.reply)
 	h.running.Done()
 }

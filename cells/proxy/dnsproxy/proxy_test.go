@@ -34,7 +34,7 @@ type proxy struct {
 // patient returns limits for tests on real servers: a busy machine may stop all of them for a while.
 func patient() Limits {
 	l := DefaultLimits()
-	l.Timeout, l.RetransmitAfter = time.Minute, time.Minute
+	l.Timeout = time.Minute
 	return l
 }
 
@@ -67,7 +67,7 @@ func newProxy(t testing.TB, change func(*Config)) *proxy {
 		change(&c)
 	}
 	if c.Open == nil {
-		c.Open = func(q Query, receive func([]byte, error)) (Socket, error) { return p.open(q, receive) }
+		c.Open = p.open
 	}
 	h, err := New(c)
 	if err != nil {
@@ -80,7 +80,7 @@ func newProxy(t testing.TB, change func(*Config)) *proxy {
 }
 
 // open is an Open with the connections of the handler's Dial, each of which has a goroutine that reads it to its end.
-func (p *proxy) open(q Query, receive func([]byte, error)) (Socket, error) {
+func (p *proxy) open(q Query, receive func([]byte)) (Socket, error) {
 	conn, err := p.config.Dial(context.Background(), q)
 	if err != nil {
 		return nil, err
@@ -89,10 +89,10 @@ func (p *proxy) open(q Query, receive func([]byte, error)) (Socket, error) {
 		buffer := make([]byte, 65535)
 		for {
 			n, err := conn.Read(buffer)
-			receive(buffer[:n], err)
 			if err != nil {
 				return
 			}
+			receive(buffer[:n])
 		}
 	})
 	return conn, nil
@@ -260,18 +260,18 @@ func address(text string, ttl time.Duration) dnsname.Address {
 type instant struct{ answer []byte }
 
 // open is the Open of a handler whose queries go to the server.
-func (i instant) open(_ Query, receive func([]byte, error)) (Socket, error) {
+func (i instant) open(_ Query, receive func([]byte)) (Socket, error) {
 	return &instantSocket{answer: append([]byte(nil), i.answer...), receive: receive}, nil
 }
 
 type instantSocket struct {
 	answer  []byte
-	receive func([]byte, error)
+	receive func([]byte)
 }
 
 func (i *instantSocket) Write(m []byte) (int, error) {
 	copy(i.answer, m[:2])
-	go i.receive(i.answer, nil)
+	go i.receive(i.answer)
 	return len(m), nil
 }
 

@@ -20,13 +20,9 @@ type Query struct {
 type Record struct {
 	Endpoint       uint16
 	Client, Server netip.AddrPort
-	TCP            bool
 	Name           string // as of package dnsname; empty if the message has none that can be read
 	Type           uint16
 	Outcome        Outcome
-	Code           int           // of the response that the pod gets; -1: it gets none
-	Addresses      int           // that were learned
-	Ignored        int           // messages that came instead of the answer, and were not it
 	Duration       time.Duration // from the query to the reply
 }
 
@@ -42,7 +38,6 @@ const (
 	Malformed     Outcome = "malformed"      // not a query with one question and at most one OPT record
 	Unsupported   Outcome = "unsupported"    // an opcode other than QUERY
 	Response      Outcome = "response"       // not a query
-	Duplicate     Outcome = "duplicate"      // the same query is in flight
 	EndpointLimit Outcome = "endpoint-limit" // the endpoint has too many queries in flight
 	TotalLimit    Outcome = "total-limit"    // all endpoints together have too many
 	Connections   Outcome = "connections"    // too many TCP connections; this one was closed
@@ -66,7 +61,7 @@ func (o Outcome) code() int {
 		return codeFormat
 	case Unsupported:
 		return codeNotImplemented
-	case Response, Duplicate, Connections:
+	case Response, Connections:
 		return noReply
 	default:
 		return codeServer

@@ -11,20 +11,20 @@ import (
 )
 
 // forwardTCP sends the query to the server over TCP, and waits for the answer.
-func (h *Handler) forwardTCP(f *pendingQuery) serverResult {
+func (h *Handler) forwardTCP(f *pendingQuery) result {
 	limit, cancel := context.WithTimeout(f.ctx, h.config.Limits.Timeout)
 	defer cancel()
 	conn, err := h.config.Dial(limit, f.Query)
 	if err != nil {
-		return serverResult{outcome: failure(f.ctx, limit, err)}
+		return result{outcome: failure(f.ctx, limit, err)}
 	}
 	defer conn.Close()
 	defer context.AfterFunc(limit, func() { _ = conn.SetDeadline(time.Unix(1, 0)) })()
-	answer, ignored, err := exchangeStream(conn, f.withID(), f.question.end)
+	answer, err := exchangeStream(conn, f.withID(), f.question.end)
 	if err != nil {
-		return serverResult{ignored: ignored, outcome: failure(f.ctx, limit, err)}
+		return result{outcome: failure(f.ctx, limit, err)}
 	}
-	return f.answered(answer, ignored)
+	return f.answered(answer)
 }
 
 // failure tells why an exchange has failed.
@@ -40,22 +40,21 @@ func failure(ctx, limit context.Context, err error) Outcome {
 }
 
 // exchangeStream returns the first answer that matches.
-func exchangeStream(conn net.Conn, query []byte, end int) (answer []byte, ignored int, _ error) {
+func exchangeStream(conn net.Conn, query []byte, end int) (answer []byte, _ error) {
 	if err := writeStream(conn, query); err != nil {
-		return nil, 0, err
+		return nil, err
 	}
 	for {
 		var size [2]byte
 		if _, err := io.ReadFull(conn, size[:]); err != nil {
-			return nil, ignored, err
+			return nil, err
 		}
 		answer = make([]byte, binary.BigEndian.Uint16(size[:]))
 		if _, err := io.ReadFull(conn, answer); err != nil {
-			return nil, ignored, err
+			return nil, err
 		}
 		if matches(answer, query, end) {
-			return answer, ignored, nil
+			return answer, nil
 		}
-		ignored++
 	}
 }

@@ -29,7 +29,7 @@ func TestRemoveWhileDatagramIsHandled(t *testing.T) {
 			close(handling)
 			<-removing
 			time.Sleep(50 * time.Millisecond) // until Remove waits
-			s, err := d.Open(redirect.Client{AddrPort: got.Client, IsLocal: true}, netip.MustParseAddrPort("127.0.0.1:53"), func([]byte, error) {})
+			s, err := d.Open(redirect.Client{AddrPort: got.Client, IsLocal: true}, netip.MustParseAddrPort("127.0.0.1:53"), func([]byte) {})
 			if err == nil {
 				err = s.Close()
 			}

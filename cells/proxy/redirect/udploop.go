@@ -60,9 +60,9 @@ func (u *UDPLoop) Serve(socket *UDPListener, receive func(Datagram, error)) erro
 }
 
 // Open returns a socket that is connected to a server, from a port of the proxy's own. Packets carry the proxy's mark.
-// receive is called for each datagram, which is valid during the call, and for errors of the socket, by the thread that
-// reads all sockets: it must not block. It may be called once more after Close.
-func (u *UDPLoop) Open(client Client, server netip.AddrPort, receive func([]byte, error)) (*UDPSocket, error) {
+// receive is called for each datagram, which is valid during the call, by the thread that reads all sockets: it must not
+// block. It may be called once more after Close.
+func (u *UDPLoop) Open(client Client, server netip.AddrPort, receive func([]byte)) (*UDPSocket, error) {
 	p, err := u.start()
 	if err != nil {
 		return nil, err
@@ -71,7 +71,7 @@ func (u *UDPLoop) Open(client Client, server netip.AddrPort, receive func([]byte
 	if err != nil {
 		return nil, fmt.Errorf("connect to %s as %s: %w", server, client.Addr(), err)
 	}
-	s := &UDPSocket{poll: p, key: p.newKey(), server: server, receive: receive, fd: fd}
+	s := &UDPSocket{poll: p, key: p.newKey(), receive: receive, fd: fd}
 	if err := p.add(fd, s.key, s); err != nil {
 		return nil, errors.Join(err, s.Close())
 	}
