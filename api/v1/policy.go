@@ -135,9 +135,6 @@ type PolicyEnd struct {
 	Endpoint uint16 `json:"endpoint,omitempty"`
 	// Held is that the agent's start holds the endpoint: see [HeldEndpoint].
 	Held bool `json:"held,omitempty"`
-	// LabelsUnknown is that the labels of a held pod are not known, of an explanation: the previous policies decide about
-	// it, and the policies of others take its address for one of the world.
-	LabelsUnknown bool `json:"labelsUnknown,omitempty"`
 	// Names are the names that policies select the address by, in an explanation.
 	Names []string `json:"names,omitempty"`
 }

@@ -17,7 +17,6 @@ import (
 type Explanation struct {
 	engine.Verdict
 	FromEndpoint, ToEndpoint endpoint.Endpoint // of this node, or the zero Endpoint
-	FromUnknown, ToUnknown   bool              // the endpoint is held, and its labels are not known: to the policies of others, its address is the world's
 	FromNames, ToNames       []string          // which policies select the addresses by
 	Datapath                 Datapath
 	Proxy                    error // why the proxy does not serve the connection, which goes through it; nil when it does
@@ -53,39 +52,10 @@ func (p *Policies) Explain(ctx context.Context, endpoints endpointmanager.Lookup
 	e, names := p.view.engine, p.queue.names
 	x.FromNames, x.ToNames = names.namesOf(source, e.DomainsAt(source)), names.namesOf(destination, e.DomainsAt(destination))
 	x.Datapath = p.view.askKernelLocked(x.Verdict, protocol, port)
-	p.view.explainHeldLocked(&x, protocol, port)
 	if x.Egress.Layer7 != nil || x.Ingress.Layer7 != nil {
 		x.Proxy = p.queue.layer7.proxy.Healthy()
 	}
 	return x, nil
-}
-
-// explainHeldLocked decides about endpoints that the engine does not know, as their labels are not known, by the
-// kernel's entries of them alone.
-func (v *View) explainHeldLocked(x *Explanation, protocol model.Protocol, port uint16) {
-	decide := func(ep endpoint.Endpoint, question Question) (decision engine.Decision, kernel *uint32) {
-		question.Local, question.Protocol, question.Port = Local{ID: ep.ID, Link: ep.Host.Index}, protocol, port
-		decision.Reason = engine.ReasonUnknownLabels
-		value, err := v.enforcer.Verdict(question)
-		if x.Datapath.NotAsked = err; err != nil {
-			return decision, nil
-		}
-		decision.Allowed = value != engine.ValueDeny
-		return decision, &value
-	}
-	x.FromUnknown, x.ToUnknown = isUnknown(x.FromEndpoint, x.From), isUnknown(x.ToEndpoint, x.To)
-	if x.FromUnknown {
-		x.Egress, x.Datapath.Egress = decide(x.FromEndpoint, Question{Direction: model.Egress, Peer: x.To.Address})
-	}
-	if x.ToUnknown {
-		fromNode := x.From.Kind == model.Host
-		x.Ingress, x.Datapath.Ingress = decide(x.ToEndpoint, Question{Direction: model.Ingress, Peer: x.From.Address, FromNode: fromNode})
-	}
-	x.Allowed = x.Egress.Allowed && x.Ingress.Allowed
-}
-
-func isUnknown(ep endpoint.Endpoint, end engine.End) bool {
-	return ep.State == endpoint.Held && end.Endpoint == ""
 }
 
 // resolve returns the addresses that a text stands for, IPv4 first, and their endpoint of this node. An address need

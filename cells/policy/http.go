@@ -214,7 +214,6 @@ func (s routes) explain(w http.ResponseWriter, r *http.Request) error {
 	}
 	from, to := endToV1(x.From, x.FromEndpoint), endToV1(x.To, x.ToEndpoint)
 	from.Names, to.Names = x.FromNames, x.ToNames
-	from.LabelsUnknown, to.LabelsUnknown = x.FromUnknown, x.ToUnknown
 	answer := v1.PolicyExplanation{
 		From: from, To: to, Protocol: protocol.String(), Port: port,
 		Allowed: x.Allowed, Egress: DecisionToV1(x.Egress), Ingress: DecisionToV1(x.Ingress),
@@ -310,9 +309,6 @@ func endToV1(end engine.End, ep endpoint.Endpoint) v1.PolicyEnd {
 		out.Pod = v1.Pod{Namespace: end.Namespace, Name: end.Name}
 	}
 	out.Held = ep.State == endpoint.Held
-	if isUnknown(ep, end) {
-		out.Kind = kindOfEndpoint(ep.Spec.Kind).String()
-	}
 	return out
 }
 

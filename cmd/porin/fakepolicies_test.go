@@ -160,7 +160,7 @@ func (f *fakePolicies) explain(w http.ResponseWriter, r *http.Request) error {
 		answer.To.Names = []string{"www.example.com", "www.example.org"}
 	}
 	if port == 8081 {
-		answer.From = v1.PolicyEnd{Address: netip.MustParseAddr("10.1.0.7"), Kind: "pod", Endpoint: 7, Held: true, LabelsUnknown: true}
+		answer.From = v1.PolicyEnd{Address: netip.MustParseAddr("10.1.0.7"), Kind: "pod", Endpoint: 7, Held: true}
 		answer.Egress.Layer7, answer.ProxyError = []string{"GET /"}, "porin-proxy is not connected\nEOF"
 	}
 	if port == 443 {

@@ -304,10 +304,7 @@ func rulesText(n int) string {
 
 func peerText(p v1.PolicyEnd) string {
 	text := fmt.Sprintf("%s, %s", cmp.Or(podName(p.Pod), p.Kind), p.Address)
-	switch {
-	case p.LabelsUnknown:
-		text += ", held: its labels are not known; what was in force for it decides, and to others it is as the world"
-	case p.Held:
+	if p.Held {
 		text += ", held"
 	}
 	if podName(p.Pod) != "" || len(p.Names) == 0 {
