@@ -33,9 +33,6 @@ var sysctls = map[string]string{
 // connection of the proxy for packets that get another source port from the node's NAT, and end there.
 const earlyDemux = "ipv4/tcp_early_demux"
 
-// hadEarlyDemux is the alias of the device (ip-link(8)) when the setting is to be 1 again without it.
-const hadEarlyDemux = earlyDemux + " was 1"
-
 // dummyAddress is the device's: the kernel's loose reverse path filter wants one. It is the IPv4 dummy address of RFC
 // 7600, which no host has elsewhere; its scope is the host, so that it is no source of anything.
 var dummyAddress = netip.AddrFrom4([4]byte{192, 0, 0, 8})
@@ -68,7 +65,7 @@ func (r *Redirect) device() (index int, err error) {
 		}
 		r.log.Info("device of the proxy made", "ifname", link.ProxyDevice, "ifindex", found.Attrs().Index)
 	}
-	if err := errors.Join(r.noteEarlyDemux(found), r.namespace.Load().do(setSysctls)); err != nil {
+	if err := r.namespace.Load().do(setSysctls); err != nil {
 		return 0, fmt.Errorf("set up %s: %w", link.ProxyDevice, err)
 	}
 	if !slices.Equal(found.Attrs().HardwareAddr, mac) {
@@ -140,8 +137,7 @@ func (r *Redirect) up(name string) error {
 	return r.handle.LinkSetUp(found)
 }
 
-// removeDevice restores the setting first: who goes on after a kill finds out from the device that it is to be
-// restored.
+// removeDevice sets the kernel's default of the setting first: who goes on after a kill finds the device.
 func (r *Redirect) removeDevice() error {
 	found, err := r.findDevice()
 	if errors.Is(err, errForeign) {
@@ -150,12 +146,12 @@ func (r *Redirect) removeDevice() error {
 	if err != nil {
 		return err
 	}
-	if r.hadEarlyDemux || found != nil && found.Attrs().Alias == hadEarlyDemux {
-		err := r.namespace.Load().do(func() error { return os.WriteFile("/proc/sys/net/"+earlyDemux, []byte("1"), 0) })
-		if err != nil {
-			return fmt.Errorf("restore %s: %w", earlyDemux, err)
-		}
-		r.hadEarlyDemux = false
+	if found == nil && r.listeners == nil {
+		return nil
+	}
+	err = r.namespace.Load().do(func() error { return os.WriteFile("/proc/sys/net/"+earlyDemux, []byte("1"), 0) })
+	if err != nil {
+		return fmt.Errorf("set %s: %w", earlyDemux, err)
 	}
 	if found == nil {
 		return nil
@@ -164,24 +160,6 @@ func (r *Redirect) removeDevice() error {
 		return fmt.Errorf("remove %s: %w", link.ProxyDevice, err)
 	}
 	return nil
-}
-
-// noteEarlyDemux records on the device the value that removeDevice restores, also when another program has removed that
-// record.
-func (r *Redirect) noteEarlyDemux(device netlink.Link) error {
-	if device.Attrs().Alias == hadEarlyDemux {
-		r.hadEarlyDemux = true
-		return nil
-	}
-	var is []byte
-	err := r.namespace.Load().do(func() (err error) { is, err = os.ReadFile("/proc/sys/net/" + earlyDemux); return err })
-	if err != nil {
-		return err
-	}
-	if r.hadEarlyDemux = r.hadEarlyDemux || strings.TrimSpace(string(is)) == "1"; !r.hadEarlyDemux {
-		return nil
-	}
-	return r.handle.LinkSetAlias(device, hadEarlyDemux)
 }
 
 // wrongSysctls returns the values of sysctls that are not as they should be. It leaves out sysctls that the kernel does

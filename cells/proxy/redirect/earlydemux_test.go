@@ -7,9 +7,8 @@ import (
 	"porin.dev/porin/internal/testutil"
 )
 
-// TestEarlyDemuxIsRestored removes the way into the proxy after others have changed the device that says what is to be
-// restored, and when it is half removed.
-func TestEarlyDemuxIsRestored(t *testing.T) {
+// TestEarlyDemuxIsSet removes the way into the proxy: the setting is the kernel's default then. Without a way it stays.
+func TestEarlyDemuxIsSet(t *testing.T) {
 	testutil.Root(t)
 	for name, c := range map[string]struct {
 		meanwhile func(*testing.T, *world)
@@ -17,7 +16,6 @@ func TestEarlyDemuxIsRestored(t *testing.T) {
 	}{
 		"nothing happens":       {func(*testing.T, *world) {}, true},
 		"the device is removed": {func(t *testing.T, w *world) { w.shell(t, "ip link del porin-l7") }, true},
-		"the alias is changed":  {func(t *testing.T, w *world) { w.shell(t, "ip link set porin-l7 alias mine") }, true},
 		"another process": {func(t *testing.T, w *world) {
 			must(t, w.redirect.Close())
 			w.redirect = w.newRedirect(t)
@@ -40,6 +38,11 @@ func TestEarlyDemuxIsRestored(t *testing.T) {
 			must(t, w.node.Do(w.redirect.Remove))
 			if is := setting(); is != "1" {
 				t.Errorf("it is %s when everything is removed", is)
+			}
+			w.shell(t, "echo 0 > /proc/sys/net/ipv4/tcp_early_demux")
+			must(t, w.node.Do(w.redirect.Remove))
+			if is := setting(); is != "0" {
+				t.Errorf("it is %s when nothing was removed", is)
 			}
 		})
 	}

@@ -46,17 +46,16 @@ type Redirect struct {
 	log      *slog.Logger
 	follower *reconcile.Follower[string]
 
-	mu            sync.Mutex                // guards the fields below; held while the kernel is changed
-	namespace     atomic.Pointer[namespace] // nil unless open; read without the lock
-	damage        atomic.Pointer[string]    // why the last repair failed; read without the lock
-	closed        chan struct{}             // closed by Close and Remove; nil unless open
-	handle        *netlink.Handle
-	divert        *nft.Owner
-	listeners     *Listeners
-	lock          *os.File // nil unless open
-	given         Handover // what the next Open uses
-	handedOver    bool     // another process is taking over: nothing is repaired
-	hadEarlyDemux bool     // the kernel's setting is to be 1 again without the device; outlives Close
+	mu         sync.Mutex                // guards the fields below; held while the kernel is changed
+	namespace  atomic.Pointer[namespace] // nil unless open; read without the lock
+	damage     atomic.Pointer[string]    // why the last repair failed; read without the lock
+	closed     chan struct{}             // closed by Close and Remove; nil unless open
+	handle     *netlink.Handle
+	divert     *nft.Owner
+	listeners  *Listeners
+	lock       *os.File // nil unless open
+	given      Handover // what the next Open uses
+	handedOver bool     // another process is taking over: nothing is repaired
 }
 
 // New returns a closed Redirect. It touches nothing.

@@ -61,8 +61,8 @@ func (c *cleaner) removeLinks() error {
 	return errors.Join(errs...)
 }
 
-// removeProxyPath removes the way into the proxy, and restores the sysctl that it has changed, whose value the device
-// knows. Either the device or the folder of the pin is there.
+// removeProxyPath removes the way into the proxy, and sets the sysctl that it has changed, if the device is there.
+// Either that or the folder of the pin is.
 func (c *cleaner) removeProxyPath() error {
 	had, err := c.hasProxyDevice()
 	if _, pinErr := os.Lstat(filepath.Join(c.cfg.BPFRoot, "proxy")); err != nil || !had && pinErr != nil {
@@ -77,7 +77,7 @@ func (c *cleaner) removeProxyPath() error {
 	} else if had && err == nil {
 		c.removed("link", link.ProxyDevice)
 	} else if err == nil {
-		c.leave("sysctl net.ipv4.tcp_early_demux: the link " + link.ProxyDevice + ", which knew its value, is gone")
+		c.leave("sysctl net.ipv4.tcp_early_demux: it may be 0, as the link " + link.ProxyDevice + " is gone")
 	}
 	return err
 }
