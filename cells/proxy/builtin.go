@@ -11,7 +11,6 @@ import (
 
 	"porin.dev/porin/cells/policy"
 	"porin.dev/porin/cells/policy/model"
-	"porin.dev/porin/cells/proxy/bufconn"
 	"porin.dev/porin/cells/proxy/dnsproxy"
 	"porin.dev/porin/cells/proxy/http2proxy"
 	"porin.dev/porin/cells/proxy/httpproxy"
@@ -243,7 +242,6 @@ func (b *BuiltIn) accept(ctx context.Context, listener *net.TCPListener) {
 
 // serveConn serves one connection to its end.
 func (b *BuiltIn) serveConn(conn *net.TCPConn) {
-	setKeepAlive(conn, idleBeforeRequest, intervalBeforeRequest)
 	s, serve, err := b.open(conn)
 	b.admitting.Done()
 	if err != nil {
@@ -302,47 +300,18 @@ func (b *BuiltIn) open(conn *net.TCPConn) (_ *session, serve func(context.Contex
 
 // newHTTP returns what serves a connection for HTTP.
 func (b *BuiltIn) newHTTP(s *session, conn *net.TCPConn) (serve func(context.Context) error) {
-	var first sync.Once
-	decide := func(r *httpproxy.Request) httpproxy.Reason {
-		first.Do(func() { setKeepAlive(conn, idleAfterRequest, intervalAfterRequest) })
-		return s.decideHTTP(r)
-	}
 	http := &httpproxy.Session{
-		Client: conn, Decide: decide, Record: b.meters.request, Memory: s.memory,
+		Client: conn, Decide: s.decideHTTP, Record: b.meters.request, Memory: s.memory,
 		Dial: func(ctx context.Context) (net.Conn, error) {
 			client := redirect.Client{AddrPort: s.source(), IsLocal: s.opener.Endpoint != 0}
 			return b.meters.dialed(b.redirect.Dial(ctx, client, s.server))
 		},
 	}
 	http2 := &http2proxy.Session{Dial: http.Dial, Decide: http.Decide, Record: http.Record}
-	http.HTTP2 = func(ctx context.Context, client *bufconn.Conn) error {
-		first.Do(func() { setKeepAlive(conn, idleAfterRequest, intervalAfterRequest) })
-		return http2.Serve(ctx, client)
-	}
+	http.HTTP2 = http2.Serve
 	s.drain = func() {
 		http.Drain()
 		http2.Drain()
 	}
 	return http.Serve
-}
-
-// How long a client's connection is idle before the kernel asks whether the client is still there: if not, the client's
-// host answers with a reset. One without a request is asked soon: when the rules go while it is being opened, the
-// server's node resets the client, and the proxy is not told. Until it is, a next connection of the client's with the
-// same ports would get to this one.
-const (
-	idleBeforeRequest = time.Second
-	idleAfterRequest  = 15 * time.Second // as package net has it
-)
-
-// The time from one probe to the next, also when the client has answered the first one: the kernel does not restart its
-// timer for an answer (tcp_keepalive_timer in net/ipv4/tcp_timer.c).
-const (
-	intervalBeforeRequest = time.Second
-	intervalAfterRequest  = 75 * time.Second // the kernel's default
-)
-
-// setKeepAlive sets when the kernel asks. An error says that the connection is over.
-func setKeepAlive(conn *net.TCPConn, idle, interval time.Duration) {
-	_ = conn.SetKeepAliveConfig(net.KeepAliveConfig{Enable: true, Idle: idle, Interval: interval, Count: -1})
 }
