@@ -22,13 +22,12 @@ import (
 )
 
 const (
-	fileFormat    = "porin-names"
-	fileVersion   = 1
-	maxFile       = 64 << 20
-	damagedSuffix = ".damaged"
+	fileFormat  = "porin-names"
+	fileVersion = 1
+	maxFile     = 64 << 20
 )
 
-// ErrDamaged is returned for a file that is not as Save has written it. It was renamed, with ".damaged" at its end.
+// ErrDamaged is returned for a file that is not as Save has written it.
 var ErrDamaged = fault.New(fault.Internal, "the file of DNS names is damaged")
 
 // header is the first line of the file. Each of the others is a Lookup.
@@ -127,18 +126,15 @@ func checksum(text []byte) string {
 
 // Load adds what a file has for the endpoints for which keep returns true: an ID may be another endpoint's by now. An
 // address that has expired meanwhile stays until Expire has asked whether it is in use. There may be no file. If the
-// file cannot be used, Load adds nothing, renames it and returns [ErrDamaged].
+// file cannot be used, Load adds nothing and returns [ErrDamaged].
 func (n *Names) Load(path string, keep func(endpoint uint16) bool) error {
-	text, err := readFile(path)
+	text, err := os.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
 	var all []Lookup
 	if err == nil {
 		all, err = decode(text)
-	}
-	if errors.Is(err, ErrDamaged) {
-		err = errors.Join(err, os.Rename(path, path+damagedSuffix))
 	}
 	if err != nil {
 		return fmt.Errorf("load DNS names from %s: %w", path, err)
@@ -151,28 +147,11 @@ func (n *Names) Load(path string, keep func(endpoint uint16) bool) error {
 	return nil
 }
 
-func readFile(path string) ([]byte, error) {
-	info, err := os.Stat(path)
-	if err != nil {
-		return nil, err
-	}
-	if info.Size() > maxFile {
-		return nil, fmt.Errorf("%w: it has more than %d bytes", ErrDamaged, maxFile)
-	}
-	return os.ReadFile(path)
-}
-
 func decode(text []byte) ([]Lookup, error) {
 	first, body, _ := bytes.Cut(text, []byte{'\n'})
 	var h header
-	if err := json.Unmarshal(first, &h); err != nil || h.Format != fileFormat {
-		return nil, fmt.Errorf("%w: the first line is none of this format", ErrDamaged)
-	}
-	if h.Version != fileVersion {
-		return nil, fmt.Errorf("%w: it has version %d, want %d", ErrDamaged, h.Version, fileVersion)
-	}
-	if checksum(body) != h.SHA256 {
-		return nil, fmt.Errorf("%w: the checksum is another", ErrDamaged)
+	if err := json.Unmarshal(first, &h); err != nil || h != (header{fileFormat, fileVersion, checksum(body)}) {
+		return nil, fmt.Errorf("%w: the first line is not of version %d, or the checksum is another", ErrDamaged, fileVersion)
 	}
 	var all []Lookup
 	decoder := json.NewDecoder(bytes.NewReader(body))
