@@ -1,9 +1,6 @@
 package names
 
 import (
-	"fmt"
-	"maps"
-	"math/rand/v2"
 	"net/netip"
 	"slices"
 	"testing"
@@ -38,47 +35,5 @@ func TestNamesOf(t *testing.T) {
 		n.Forget(1)
 		n.Admit(1)
 		expect(3)
-	})
-}
-
-// TestNamesOfRandom compares the index with all leases, after random calls.
-func TestNamesOfRandom(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		r := rand.New(rand.NewPCG(3, 4))
-		n := newNames(t, func(c *Config) { c.NameLimit, c.EndpointLimit = 3, 12 })
-		for step := range 3000 {
-			switch endpoint := uint16(r.IntN(3)); r.IntN(12) {
-			case 0:
-				n.Forget(endpoint)
-				n.Admit(endpoint)
-			case 1:
-				n.sleepAndExpire(time.Duration(r.IntN(5)) * time.Second)
-			default:
-				n.Learn(endpoint, fmt.Sprintf("n%d.example.com", r.IntN(6)), []dnsname.Address{
-					{Addr: netip.AddrFrom4([4]byte{192, 0, 2, byte(r.IntN(6))}), TTL: time.Duration(r.IntN(10)) * time.Second},
-				})
-			}
-			for id, e := range n.endpoints {
-				want := map[netip.Addr][]*lease{}
-				for _, l := range e.names {
-					for addr, one := range l.leases {
-						want[addr] = append(want[addr], one)
-					}
-				}
-				if got := slices.Collect(maps.Keys(e.index)); len(got) != len(want) {
-					t.Fatalf("step %d: endpoint %d has %d addresses in the index, want %d", step, id, len(got), len(want))
-				}
-				for addr, leases := range want {
-					slices.SortFunc(leases, func(x, y *lease) int { return int(y.sequence) - int(x.sequence) })
-					var names []string
-					for _, l := range leases {
-						names = append(names, l.lookup.name.text)
-					}
-					if got := n.NamesOf(id, addr, 100); !slices.Equal(got, names) {
-						t.Fatalf("step %d: endpoint %d knows %s as %v, want %v", step, id, addr, got, names)
-					}
-				}
-			}
-		}
 	})
 }

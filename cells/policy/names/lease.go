@@ -15,41 +15,6 @@ type lease struct {
 	sequence             uint64 // when it was learned last
 	held                 bool
 	inEndpoint, inLookup *list.Element // nil when it was dropped
-	newer, older         *lease        // of the same address and endpoint
-}
-
-// index has the leases of an endpoint by their address: the last learned lease of each, which links to the earlier
-// ones.
-type index map[netip.Addr]*lease
-
-func (x index) add(l *lease) {
-	if l.older = x[l.addr]; l.older != nil {
-		l.older.newer = l
-	}
-	x[l.addr] = l
-}
-
-func (x index) remove(l *lease) {
-	switch {
-	case l.newer != nil:
-		l.newer.older = l.older
-	case l.older != nil:
-		x[l.addr] = l.older
-	default:
-		delete(x, l.addr)
-	}
-	if l.older != nil {
-		l.older.newer = l.newer
-	}
-	l.newer, l.older = nil, nil
-}
-
-// refresh makes it the last learned lease.
-func (x index) refresh(l *lease) {
-	if l.newer != nil {
-		x.remove(l)
-		x.add(l)
-	}
 }
 
 // order has leases in the order in which they were learned last.

@@ -1,8 +1,10 @@
 package names
 
 import (
+	"cmp"
 	"container/list"
 	"net/netip"
+	"slices"
 	"sync"
 	"time"
 
@@ -67,7 +69,6 @@ type endpoint struct {
 	id    uint16
 	names map[string]*lookup
 	order order // of the addresses of all names
-	index index
 }
 
 // name is a name that at least one endpoint has asked for.
@@ -137,7 +138,7 @@ func (n *Names) learn(id uint16, text string, addresses []dnsname.Address, minTT
 	}
 	e := n.endpoints[id]
 	if e == nil {
-		e = &endpoint{id: id, names: map[string]*lookup{}, index: index{}}
+		e = &endpoint{id: id, names: map[string]*lookup{}}
 		n.endpoints[id] = e
 	}
 	l := e.names[text]
@@ -207,13 +208,11 @@ func (n *Names) addLocked(e *endpoint, l *lookup, addr netip.Addr, expires time.
 		}
 		known = &lease{endpoint: e, lookup: l, addr: addr, expires: expires}
 		l.leases[addr] = known
-		e.index.add(known)
 		for _, s := range l.name.selections {
 			s.joinLocked(addr)
 		}
 	} else {
 		known.unlink()
-		e.index.refresh(known)
 	}
 	n.sequence++
 	known.sequence, known.held = n.sequence, false
@@ -287,7 +286,6 @@ func (n *Names) Evict(count, room, least int) {
 // dropLocked drops an address.
 func (n *Names) dropLocked(l *lease) {
 	l.unlink()
-	l.endpoint.index.remove(l)
 	delete(l.lookup.leases, l.addr)
 	for _, s := range l.lookup.name.selections {
 		s.leave(l.addr)
@@ -343,8 +341,15 @@ func (n *Names) NamesOf(endpoint uint16, addr netip.Addr, limit int) (names []st
 	if e == nil {
 		return nil
 	}
-	for l := e.index[addr.Unmap()]; l != nil && len(names) < limit; l = l.older {
-		names = append(names, l.lookup.name.text)
+	var found []*lease
+	for _, l := range e.names {
+		if one := l.leases[addr.Unmap()]; one != nil {
+			found = append(found, one)
+		}
+	}
+	slices.SortFunc(found, func(a, b *lease) int { return cmp.Compare(b.sequence, a.sequence) })
+	for _, one := range found[:min(limit, len(found))] {
+		names = append(names, one.lookup.name.text)
 	}
 	return names
 }
