@@ -264,13 +264,6 @@ func (s *Session) relayPing(from, to *peer, f frame) error {
 		return protocolError
 	}
 	ack := f.flags.Has(http2.FlagPingAck)
-	if ack && from == s.client && s.draining && string(f.payload) == drainPing {
-		select {
-		case s.heard <- struct{}{}:
-		default:
-		}
-		return nil
-	}
 	if err := from.budget.spend(1); err != nil {
 		return err
 	}

@@ -28,7 +28,6 @@ type Session struct {
 	progress atomic.Uint32
 	running  sync.WaitGroup
 	done     chan struct{} // closed when the session ends
-	heard    chan struct{} // has a token when the client knows that the session is drained
 
 	mu                sync.Mutex // guards the fields below, and what the peers say
 	changed           sync.Cond
@@ -59,7 +58,7 @@ func (s *Session) Serve(ctx context.Context, c *bufconn.Conn) error {
 	s.mu.Lock()
 	s.changed.L = &s.mu
 	s.client, s.accepted, s.streams = newPeer(c), maxStream, map[uint32]*stream{}
-	s.done, s.heard = make(chan struct{}), make(chan struct{}, 1)
+	s.done = make(chan struct{})
 	headBytes := http2.Setting{ID: http2.SettingMaxHeaderListSize, Val: uint32(s.Limits.HeadBytes)}
 	s.settingsForServer = []http2.Setting{headBytes}
 	s.client.settings([]http2.Setting{{ID: http2.SettingMaxConcurrentStreams, Val: uint32(s.Limits.Streams)}, headBytes}, false)
@@ -99,21 +98,21 @@ func (s *Session) Drain() {
 	s.draining = true
 }
 
-// drainPing is answered by the client when it has read the GOAWAY before it.
-const drainPing = "\x9e\x0bporin\xd1"
-
-// startDrain tells the client to begin no further stream, and which stream was the last one when it knows. It does not
-// wait.
+// startDrain tells the client to begin no further stream, and after a while, in which it learns that, which stream was
+// the last one. It does not wait.
 func (s *Session) startDrain() {
 	s.draining = true
 	s.client.goAway(maxStream, http2.ErrCodeNo, nil)
-	s.client.ping([]byte(drainPing), false)
 	if s.closed {
 		return
 	}
 	s.running.Go(func() {
 		s.settle() // its error shows again where the client is read
-		if !s.awaitDrain(s.heard, s.Limits.Linger) || !s.awaitDrain(nil, s.Limits.Linger/5) {
+		timer := time.NewTimer(s.Limits.Linger)
+		defer timer.Stop()
+		select {
+		case <-timer.C:
+		case <-s.done:
 			return
 		}
 		s.mu.Lock()
@@ -124,20 +123,6 @@ func (s *Session) startDrain() {
 		s.mu.Unlock()
 		s.settle() // as above
 	})
-}
-
-// awaitDrain waits for a sign of the client, and reports whether the session goes on. After the client's answer it
-// waits once more: clients answer a ping before they send streams that they had begun.
-func (s *Session) awaitDrain(sign <-chan struct{}, limit time.Duration) bool {
-	timer := time.NewTimer(limit)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-	case <-sign:
-	case <-s.done:
-		return false
-	}
-	return true
 }
 
 // settle sends what was gathered, and ends the session if no stream is left that may go on.

@@ -329,7 +329,7 @@ func TestDrain(t *testing.T) {
 
 func TestDrainIdle(t *testing.T) {
 	p := newProxy(t, httpServer(t, echo), Limits{Linger: 100 * time.Millisecond})
-	c := p.dial() // it answers no ping
+	c := p.dial()
 	c.next(http2.FrameSettings)
 	p.sessions[0].Drain()
 	c.expectGoAway(http2.ErrCodeNo)
