@@ -13,7 +13,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"porin.dev/porin/bpf/abi"
-	"porin.dev/porin/internal/conntrack"
 	"porin.dev/porin/internal/fault"
 	"porin.dev/porin/internal/fd"
 )
@@ -21,8 +20,7 @@ import (
 // The ports of the proxy's own connections, above the pods' own range (ip_local_port_range): two connections of the
 // same addresses and ports share one entry of the node's connection tracking. A connection may go through the proxies
 // of two nodes: the proxy on the client's node takes the lower half of the ports, the proxy on the server's node only
-// the upper half. A client with a port of the lower half gets one of the upper half, as it may have many there. The
-// port that a client seems to have says nothing else: the node's NAT may have changed it.
+// the upper half. A client with a port of the lower half gets one of the upper half, as it may have many there.
 const (
 	firstPort = abi.ProxyFirstPort
 	ports     = (65536 - firstPort) / 2 // of a half
@@ -55,7 +53,7 @@ func (r *Redirect) Dial(ctx context.Context, client Client, destination netip.Ad
 			return errors.Join(transparent(fd, familyOf(client.Addr())), reuseErr)
 		})
 	}}
-	err = onAnyPort(client.AddrPort, namespace.half(unix.IPPROTO_TCP, client, destination), func(at netip.AddrPort) error {
+	err = onAnyPort(client.AddrPort, half(client), func(at netip.AddrPort) error {
 		dialer.LocalAddr = net.TCPAddrFromAddrPort(at)
 		return namespace.do(func() error {
 			conn, err = dialer.DialContext(ctx, "tcp", destination.String())
@@ -78,8 +76,8 @@ func (r *Redirect) currentNamespace() (*namespace, error) {
 }
 
 // half returns 0 for the lower half of the ports, and 1 for the upper one.
-func (n *namespace) half(protocol uint8, client Client, server netip.AddrPort) int {
-	if client.IsLocal && (!isInHalf(client.Port(), 0) || !n.hasChosenPort(protocol, client.AddrPort, server)) {
+func half(client Client) int {
+	if client.IsLocal && !isInHalf(client.Port(), 0) {
 		return 0
 	}
 	return 1
@@ -87,22 +85,6 @@ func (n *namespace) half(protocol uint8, client Client, server netip.AddrPort) i
 
 func isInHalf(port uint16, half int) bool {
 	return port >= firstPort && (int(port)-firstPort)/ports == half
-}
-
-// hasChosenPort reports whether a client has a port that it has chosen itself, and not the node's NAT.
-func (n *namespace) hasChosenPort(protocol uint8, client, server netip.AddrPort) (chosen bool) {
-	chosen = true
-	_ = n.do(func() error {
-		tracking, err := conntrack.Open(0)
-		if err != nil {
-			return err
-		}
-		defer tracking.Close()
-		c, found, err := tracking.Get(protocol, conntrack.Tuple{Source: server, Destination: client}, false)
-		chosen = err != nil || !found || c.Original.Source.Port() == client.Port()
-		return err
-	})
-	return chosen
 }
 
 // onAnyPort calls open with the client's address and up to [maxTries] ports of one half, in a random order and without

@@ -78,7 +78,7 @@ func (r *Redirect) connect(client Client, server netip.AddrPort) (fd int, err er
 		return -1, err
 	}
 	if err = transparent(fd, family); err == nil {
-		err = onAnyPort(client.AddrPort, namespace.half(unix.IPPROTO_UDP, client, server), func(at netip.AddrPort) error { return os.NewSyscallError("bind", unix.Bind(fd, sockaddr(at))) })
+		err = onAnyPort(client.AddrPort, half(client), func(at netip.AddrPort) error { return os.NewSyscallError("bind", unix.Bind(fd, sockaddr(at))) })
 	}
 	if err == nil {
 		err = os.NewSyscallError("connect", unix.Connect(fd, sockaddr(server)))
