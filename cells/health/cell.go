@@ -17,9 +17,8 @@ import (
 	"porin.dev/porin/internal/task"
 )
 
-// Module is the health cell. It provides [*LocalEndpoint], [*Keeper] and [*probe.Prober], and needs [probe.Peers],
-// [RecordedAddresses] and an [AddressKeeper], which may be nil. List it before the server: no pod may get the addresses
-// that it keeps for the endpoint.
+// Module is the health cell. It provides [*LocalEndpoint], [*Keeper] and [*probe.Prober], and needs [probe.Peers], which
+// may be nil.
 func Module(cfg Config) fx.Option {
 	return cell.Module("health",
 		fx.Supply(cfg, fx.Private),
@@ -48,15 +47,13 @@ type keeperParams struct {
 	Lookup    endpointmanager.Lookup
 	Local     *LocalEndpoint
 	Transport probe.Transport
-	Addresses AddressKeeper
-	Recorded  RecordedAddresses
 }
 
 func buildKeeper(p keeperParams) *Keeper {
 	k := NewKeeper(p.Config, p.Log, Parts{
-		Manager: p.Service, Lookup: p.Lookup, Local: p.Local, Addresses: p.Addresses, Recorded: p.Recorded, Transport: p.Transport,
+		Manager: p.Service, Lookup: p.Lookup, Local: p.Local, Transport: p.Transport,
 	})
-	p.Lifecycle.Append(fx.Hook{OnStart: k.Start, OnStop: k.Stop})
+	p.Lifecycle.Append(fx.StopHook(k.Stop))
 	return k
 }
 

@@ -21,8 +21,6 @@ type Config struct {
 	Node string
 	// StateDir has the file that the endpoint's namespace is bound to, on a tmpfs. It is made with the first one.
 	StateDir string
-	// Dir is the folder of the endpoint's addresses, on a disk. It is made with the first ones. "" keeps none over a boot.
-	Dir string
 }
 
 // DefaultConfig is what the agent runs with unless told otherwise.
@@ -51,11 +49,3 @@ func (c Config) Validate() error {
 }
 
 func (c Config) namespacePath() string { return filepath.Join(c.StateDir, "health.netns") }
-
-// addressesPath is the file of the endpoint's addresses; "" for none.
-func (c Config) addressesPath() string {
-	if c.Dir == "" {
-		return ""
-	}
-	return filepath.Join(c.Dir, "health.json")
-}

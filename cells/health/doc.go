@@ -11,8 +11,6 @@
 //   - The endpoint is made after everything is restored, and no call waits for it. A restart of the agent leaves it as
 //     it is: ICMP is answered meanwhile, HTTP again when the agent is back.
 //   - It is probed end to end each 30 seconds. A failing one is replaced and keeps its addresses.
-//   - Its addresses are on the node's disk, and in the node's record: a node that boots, or is installed again, has
-//     them again. When another owner has one of them the endpoint gets a new pair, and nothing of the old one is kept.
 //   - No policy selects it, no runtime's GC takes it for a leftover, and all pods and nodes of the cluster may reach
 //     it.
 package health

@@ -38,9 +38,7 @@ func embed(stateDir, bpfRoot string) (app *fx.App, local *health.LocalEndpoint, 
 		fx.Provide(func(i *ipam.Step, l *link.Step, d *datapath.Step) endpoint.Steps { return endpoint.Steps{i, l, d} }),
 		fx.Provide(func() probe.Peers { return staticPeers{} }), // the other nodes; nil for none
 		// The program has none of these:
-		fx.Provide(func() (allocator.Refiller, link.MTU, health.AddressKeeper, health.RecordedAddresses) {
-			return nil, nil, nil, nil
-		}))
+		fx.Provide(func() (allocator.Refiller, link.MTU) { return nil, nil }))
 	return app, local, prober
 }
 

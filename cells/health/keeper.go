@@ -27,9 +27,6 @@ const (
 	roundTimeout = time.Minute
 )
 
-// keptToken is the token of the reservation that keeps the previous addresses.
-const keptToken = "health-endpoint"
-
 // errHeld is why an endpoint is replaced that the agent's start held.
 var errHeld = errors.New("the agent's start could not explain it, or not bring it back")
 
@@ -39,17 +36,12 @@ type Keeper struct {
 	log       *slog.Logger
 	manager   endpointmanager.Manager
 	lookup    endpointmanager.Lookup
-	addresses AddressKeeper
-	recorded  RecordedAddresses
 	local     *LocalEndpoint
 	transport probe.Transport
-	file      string // of the endpoint's addresses; "" keeps none
 	namespace boundNamespace
 	responder *responder
 	task      *task.Task
 	pause     time.Duration // between the tries of a check
-
-	kept bool // the previous addresses are reserved with keptToken, until the endpoint is made
 
 	recreated time.Time // of the rounds, as the responder is
 
@@ -59,28 +51,24 @@ type Keeper struct {
 
 // Status is what became of the last check.
 type Status struct {
-	Checked    time.Time // when it ended; zero before the first
-	Err        error
-	Recreated  uint64 // how often the endpoint was replaced because it failed
-	NewAddress uint64 // how often it could not have the previous addresses
+	Checked   time.Time // when it ended; zero before the first
+	Err       error
+	Recreated uint64 // how often the endpoint was replaced because it failed
 }
 
 // Parts are what a keeper is made of.
 type Parts struct {
 	Manager   endpointmanager.Manager
 	Lookup    endpointmanager.Lookup
-	Local     *LocalEndpoint    // which the manager has as a subscriber
-	Addresses AddressKeeper     // nil: the addresses of before are asked for when the endpoint is made
-	Recorded  RecordedAddresses // nil: only the node's disk knows them
+	Local     *LocalEndpoint // which the manager has as a subscriber
 	Transport probe.Transport
 }
 
-// NewKeeper returns a keeper. [Keeper.Start] comes before the agent serves, and the rounds of [Keeper.Task] when
-// everything is restored.
+// NewKeeper returns a keeper. The rounds of [Keeper.Task] begin when everything is restored.
 func NewKeeper(cfg Config, log *slog.Logger, p Parts) *Keeper {
 	k := &Keeper{
-		cfg: cfg, log: log, manager: p.Manager, lookup: p.Lookup, addresses: p.Addresses, recorded: p.Recorded, local: p.Local, transport: p.Transport,
-		file: cfg.addressesPath(), namespace: boundNamespace{cfg.namespacePath()}, responder: newResponder(cfg.Node, log), pause: checkPause,
+		cfg: cfg, log: log, manager: p.Manager, lookup: p.Lookup, local: p.Local, transport: p.Transport,
+		namespace: boundNamespace{cfg.namespacePath()}, responder: newResponder(cfg.Node, log), pause: checkPause,
 	}
 	k.task = task.Every(log, task.Round{
 		Name: "health-endpoint", Interval: checkInterval, Retry: checkRetry, MaxRetry: checkInterval, Run: k.round,
@@ -91,32 +79,6 @@ func NewKeeper(cfg Config, log *slog.Logger, p Parts) *Keeper {
 
 // Task is the rounds.
 func (k *Keeper) Task() *task.Task { return k.task }
-
-// Start keeps the addresses of before for the endpoint, unless it is there: after a boot a pod may come first.
-func (k *Keeper) Start(context.Context) error {
-	if !k.cfg.Endpoint || k.addresses == nil {
-		return nil
-	}
-	if _, err := k.find(); err == nil {
-		return nil
-	}
-	before, err := k.load()
-	if err != nil {
-		k.log.Warn("the health endpoint gets other addresses", "error", err)
-		return nil
-	}
-	if before.Addresses == (endpoint.Addresses{}) {
-		return nil
-	}
-	ep := endpoint.Endpoint{Spec: k.spec(), Addresses: before.Addresses, Pool: before.Pool, Created: time.Now()}
-	ep.Spec.Reservation = keptToken
-	if err := k.addresses.Keep(ep); err != nil {
-		k.log.Info("addresses of the health endpoint are not kept", "error", err)
-		return nil
-	}
-	k.kept = true
-	return nil
-}
 
 // Stop closes the responder's socket. The endpoint stays, for the next agent: see adr/0032.
 func (k *Keeper) Stop(ctx context.Context) error {
@@ -164,10 +126,6 @@ func (k *Keeper) ensure(ctx context.Context) error {
 	case ep.State != endpoint.Ready:
 		return fmt.Errorf("endpoint %d is %s", ep.ID, ep.State)
 	}
-	k.remember(ep)
-	if k.addresses != nil && k.addresses.LacksFamily(ep) {
-		return k.addFamily(ctx, ep)
-	}
 	err = k.check(ctx, ep)
 	if err == nil || errors.Is(err, unix.EPERM) || ctx.Err() != nil || time.Since(k.recreated) < checkInterval {
 		return err
@@ -179,34 +137,40 @@ func (k *Keeper) find() (endpoint.Endpoint, error) {
 	return k.lookup.Get(endpoint.ByAttachment(Attachment()))
 }
 
+// create makes the endpoint. After a deletion that kept its addresses it has them again.
+func (k *Keeper) create(ctx context.Context) (_ endpoint.Endpoint, err error) {
+	file, err := k.namespace.make()
+	if err != nil {
+		return endpoint.Endpoint{}, err
+	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, k.namespace.remove())
+		}
+	}()
+	namespace, err := endpoint.OpenNamespace(file)
+	if err != nil {
+		return endpoint.Endpoint{}, err
+	}
+	spec := endpoint.Spec{Attachment: Attachment(), Kind: endpoint.KindHealth, NetNS: k.namespace.path}
+	return k.manager.Create(ctx, spec, namespace)
+}
+
 // recreate replaces the endpoint, with its addresses.
 func (k *Keeper) recreate(ctx context.Context, ep endpoint.Endpoint, why error) error {
 	k.recreated = time.Now()
 	k.log.Warn("health endpoint fails, making it anew", "endpoint", ep.ID, "error", why)
 	k.updateStatus(func(s *Status) { s.Recreated++ })
-	return k.replace(ctx, endpoint.DeleteConfig{NoIPRelease: true}, k.create)
-}
-
-// replace deletes the endpoint, and checks the next one.
-func (k *Keeper) replace(ctx context.Context, cfg endpoint.DeleteConfig, create func(context.Context) (endpoint.Endpoint, error)) error {
 	k.responder.stop(ctx)
-	result := k.manager.Delete(ctx, Attachment(), cfg)
+	result := k.manager.Delete(ctx, Attachment(), endpoint.DeleteConfig{NoIPRelease: true})
 	if err := errors.Join(result.Errors...); err != nil {
 		return err
 	}
-	ep, err := create(ctx)
+	ep, err := k.create(ctx)
 	if err != nil {
 		return err
 	}
 	return k.check(ctx, ep)
-}
-
-// addFamily makes the endpoint again with an address of each family of the node.
-func (k *Keeper) addFamily(ctx context.Context, ep endpoint.Endpoint) error {
-	k.log.Info("the node has another family of addresses, making the health endpoint again", "endpoint", ep.ID, "addresses", ep.Addresses.List())
-	return k.replace(ctx, endpoint.DeleteConfig{}, func(ctx context.Context) (endpoint.Endpoint, error) {
-		return k.createWith(ctx, endpoint.Addresses{}, "")
-	})
 }
 
 // discard removes an endpoint that is not to be, and frees its addresses.
@@ -219,10 +183,6 @@ func (k *Keeper) discard(ctx context.Context, ep endpoint.Endpoint, found error)
 	}
 	result := k.manager.Delete(ctx, Attachment(), endpoint.DeleteConfig{})
 	return errors.Join(append(result.Errors, k.namespace.remove())...)
-}
-
-func (k *Keeper) spec() endpoint.Spec {
-	return endpoint.Spec{Attachment: Attachment(), Kind: endpoint.KindHealth, NetNS: k.namespace.path}
 }
 
 // check has the responder answer in the endpoint's namespace, and asks it from the node, by each address and both

@@ -20,7 +20,6 @@ import (
 	"porin.dev/porin/cells/health/probe"
 	"porin.dev/porin/cells/ipam/allocator"
 	"porin.dev/porin/cells/ipam/ipamtest"
-	"porin.dev/porin/internal/fault"
 	"porin.dev/porin/internal/testutil"
 )
 
@@ -57,18 +56,15 @@ type rig struct {
 	log       strings.Builder
 
 	mu        sync.Mutex // guards the fields below
-	fails     error
-	asked     []netip.Addr
-	published []netip.Addr
-	prefixes  []string
-	drained   bool // nothing is given out yet, as after a boot in multi-pool
+	fails error
+	asked []netip.Addr
 }
 
 func newRig(t *testing.T) *rig {
 	t.Helper()
 	testutil.Root(t)
-	r := &rig{T: t, cfg: DefaultConfig(), prefixes: []string{"10.0.0.0/28", "fd00::/124"}}
-	r.cfg.Node, r.cfg.StateDir, r.cfg.Dir = "node1", t.TempDir(), filepath.Join(t.TempDir(), "store")
+	r := &rig{T: t, cfg: DefaultConfig()}
+	r.cfg.Node, r.cfg.StateDir = "node1", t.TempDir()
 	t.Cleanup(func() {
 		r.stop()
 		_ = boundNamespace{r.cfg.namespacePath()}.remove()
@@ -80,12 +76,7 @@ func newRig(t *testing.T) *rig {
 // start starts manager and keeper as the agent does, with nothing in memory.
 func (r *rig) start() {
 	r.Helper()
-	r.addresses = ipamtest.New(r, r.prefixes...)
-	if r.drained {
-		for _, prefix := range r.prefixes {
-			r.addresses.Allocator.Pools().Drain(allocator.DefaultPool, netip.MustParsePrefix(prefix))
-		}
-	}
+	r.addresses = ipamtest.New(r, "10.0.0.0/28", "fd00::/124")
 	cfg := endpointmanager.DefaultConfig()
 	cfg.StateDir, cfg.RetryInterval = filepath.Join(r.cfg.StateDir, "manager"), time.Millisecond
 	log := slog.New(slog.NewTextHandler(&r.log, nil))
@@ -97,11 +88,8 @@ func (r *rig) start() {
 	if err := r.service.Start(r.Context()); err != nil {
 		r.Fatal(err)
 	}
-	r.keeper = NewKeeper(r.cfg, log, Parts{Manager: r.service, Lookup: r.table, Local: local, Addresses: r.addresses.Step, Recorded: r, Transport: r})
+	r.keeper = NewKeeper(r.cfg, log, Parts{Manager: r.service, Lookup: r.table, Local: local, Transport: r})
 	r.keeper.pause = time.Millisecond
-	if err := r.keeper.Start(r.Context()); err != nil {
-		r.Fatal(err)
-	}
 }
 
 func (r *rig) stop() {
@@ -109,24 +97,6 @@ func (r *rig) stop() {
 		r.Error(err)
 	}
 }
-
-// boot takes all but the disk, or with reinstalled all but the node's record.
-func (r *rig) boot(reinstalled bool, meanwhile func()) {
-	r.Helper()
-	r.stop()
-	if err := errors.Join(boundNamespace{r.cfg.namespacePath()}.remove(), os.RemoveAll(filepath.Join(r.cfg.StateDir, "manager"))); err != nil {
-		r.Fatal(err)
-	}
-	if reinstalled {
-		if err := os.RemoveAll(r.cfg.Dir); err != nil {
-			r.Fatal(err)
-		}
-	}
-	r.start()
-	meanwhile()
-}
-
-func (r *rig) RecordedHealth(context.Context) ([]netip.Addr, error) { return r.published, nil }
 
 func (r *rig) Ping(_ context.Context, addr netip.Addr) (time.Duration, error) {
 	r.mu.Lock()
@@ -285,140 +255,18 @@ func TestKeeperRecreatesOnceInAWhile(t *testing.T) {
 	}
 }
 
-func TestKeeperKeepsAddressesOverBoot(t *testing.T) {
-	for name, reinstalled := range map[string]bool{"boot": false, "installed anew": true} {
-		t.Run(name, func(t *testing.T) {
-			r := newRig(t)
-			r.take(endpoint.Addresses{IPv4: netip.MustParseAddr("10.0.0.2")}) // the first of all
-			ep := r.endpoint()
-			r.published = ep.Addresses.List()
-			r.boot(reinstalled, func() {})
-			if after := r.endpoint(); after.Addresses != ep.Addresses {
-				t.Errorf("addresses were %v and are %v", ep.Addresses, after.Addresses)
-			}
-			if strings.Contains(r.log.String(), "level=WARN") {
-				t.Errorf("log:\n%s", r.log.String())
-			}
-		})
-	}
-}
-
-// Until the endpoint is made, its addresses are kept for it.
-func TestKeeperKeepsAddressesAtStart(t *testing.T) {
+// After a boot the endpoint is made again, with any addresses.
+func TestKeeperAfterBoot(t *testing.T) {
 	r := newRig(t)
-	ep := r.endpoint() // has the first addresses
-	r.boot(false, func() {
-		pod, err := r.service.Create(t.Context(), endpoint.Spec{Attachment: endpoint.Attachment{ContainerID: "early", IfName: "eth0"}, Network: "porin"}, nil)
-		if err != nil || pod.Addresses.IPv4 == ep.Addresses.IPv4 || pod.Addresses.IPv6 == ep.Addresses.IPv6 {
-			t.Errorf("the first pod has %v, %v", pod.Addresses, err)
-		}
-	})
-	if after := r.endpoint(); after.Addresses != ep.Addresses {
-		t.Errorf("addresses were %v and are %v", ep.Addresses, after.Addresses)
+	ep := r.endpoint()
+	r.stop()
+	if err := errors.Join(boundNamespace{r.cfg.namespacePath()}.remove(), os.RemoveAll(filepath.Join(r.cfg.StateDir, "manager"))); err != nil {
+		t.Fatal(err)
 	}
-}
-
-// After a boot in multi-pool nothing is given out before the store has answered. The first pod does not get the
-// endpoint's addresses.
-func TestKeeperKeepsAddressesBeforeBlocksAreKnown(t *testing.T) {
-	r := newRig(t)
-	ep := r.endpoint() // has the first addresses
-	r.drained = true
-	r.boot(false, func() {
-		if err := r.round(); fault.KindOf(err) != fault.Unavailable {
-			t.Errorf("before the blocks are known: %v", err)
-		}
-		for _, prefix := range r.prefixes {
-			if err := r.addresses.Allocator.Pools().Add(allocator.DefaultPool, netip.MustParsePrefix(prefix)); err != nil {
-				t.Fatal(err)
-			}
-		}
-		pod, err := r.service.Create(t.Context(), endpoint.Spec{Attachment: endpoint.Attachment{ContainerID: "early", IfName: "eth0"}, Network: "porin"}, nil)
-		if err != nil || pod.Addresses.IPv4 == ep.Addresses.IPv4 || pod.Addresses.IPv6 == ep.Addresses.IPv6 {
-			t.Errorf("the first pod has %v, %v", pod.Addresses, err)
-		}
-	})
-	if after := r.endpoint(); after.Addresses != ep.Addresses || r.keeper.Status().NewAddress != 0 {
-		t.Errorf("addresses were %v and are %v, %+v", ep.Addresses, after.Addresses, r.keeper.Status())
-	}
-}
-
-// A node that has a second family later gives the endpoint an address of it, without a boot and after one.
-func TestKeeperAddsFamily(t *testing.T) {
-	for name, restart := range map[string]func(r *rig){
-		"start": func(r *rig) { r.stop(); r.start() },
-		"boot":  func(r *rig) { r.boot(false, func() {}) },
-	} {
-		t.Run(name, func(t *testing.T) {
-			r := newRig(t)
-			r.stop()
-			r.prefixes = r.prefixes[:1]
-			r.start()
-			if ep := r.endpoint(); ep.Addresses.IPv6.IsValid() {
-				t.Fatalf("%+v", ep)
-			}
-			r.prefixes = append(r.prefixes, "fd00::/124")
-			restart(r)
-			r.endpoint()
-			if ep := r.endpoint(); !ep.Addresses.IPv4.IsValid() || !ep.Addresses.IPv6.IsValid() {
-				t.Errorf("the node has two families, and the endpoint %v", ep.Addresses)
-			}
-		})
-	}
-}
-
-// Somebody else has one address of the pair, or both: the endpoint has a new pair, says so, and nothing is kept of the
-// old one.
-func TestKeeperAddressesTaken(t *testing.T) {
-	for name, taken := range map[string]func(endpoint.Addresses) endpoint.Addresses{
-		"both": func(a endpoint.Addresses) endpoint.Addresses { return a },
-		"IPv4": func(a endpoint.Addresses) endpoint.Addresses { return endpoint.Addresses{IPv4: a.IPv4} },
-		"IPv6": func(a endpoint.Addresses) endpoint.Addresses { return endpoint.Addresses{IPv6: a.IPv6} },
-	} {
-		t.Run(name, func(t *testing.T) {
-			r := newRig(t)
-			ep := r.endpoint()
-			r.published = ep.Addresses.List()
-			r.boot(true, func() { r.take(taken(ep.Addresses)) }) // before the record is known
-			after := r.endpoint()
-			if after.Addresses.IPv4 == ep.Addresses.IPv4 || after.Addresses.IPv6 == ep.Addresses.IPv6 || len(after.Addresses.List()) != 2 {
-				t.Errorf("addresses were %v and are %v", ep.Addresses, after.Addresses)
-			}
-			handle := allocator.NewHandle("", Attachment())
-			for _, addr := range ep.Addresses.List() {
-				if r.owned(addr) == handle {
-					t.Errorf("%s is kept", addr)
-				}
-			}
-			if !strings.Contains(r.log.String(), "health endpoint has other addresses than before") || r.keeper.Status().NewAddress != 1 {
-				t.Errorf("%+v, log:\n%s", r.keeper.Status(), r.log.String())
-			}
-		})
-	}
-}
-
-// The disk's content may be of another block by now, or no addresses at all.
-func TestKeeperStrangeAddressFile(t *testing.T) {
-	for name, text := range map[string]string{
-		"outside": `{"ipv4":"192.0.2.1","ipv6":"2001:db8::1"}`, "no address": `{"ipv4":"0.0.0.0"}`, "no JSON": `[`, "empty": ``,
-		"large": `{"pool":"` + strings.Repeat("x", 4<<10) + `"}`,
-	} {
-		t.Run(name, func(t *testing.T) {
-			r := newRig(t)
-			if err := errors.Join(os.MkdirAll(r.cfg.Dir, 0o700), os.WriteFile(r.cfg.addressesPath(), []byte(text), 0o600)); err != nil {
-				t.Fatal(err)
-			}
-			if err := r.keeper.Start(t.Context()); err != nil {
-				t.Fatal(err)
-			}
-			ep := r.endpoint()
-			if !strings.HasPrefix(ep.Addresses.IPv4.String(), "10.0.0.") {
-				t.Errorf("%v", ep.Addresses)
-			}
-			if saved, err := r.keeper.load(); err != nil || saved.Addresses != ep.Addresses {
-				t.Errorf("on the disk: %v, %v", saved, err)
-			}
-		})
+	r.start()
+	r.take(ep.Addresses)
+	if after := r.endpoint(); len(after.Addresses.List()) != 2 || after.Addresses.IPv4 == ep.Addresses.IPv4 || after.Addresses.IPv6 == ep.Addresses.IPv6 {
+		t.Errorf("another endpoint has %v, and the health endpoint %v", ep.Addresses, after.Addresses)
 	}
 }
 

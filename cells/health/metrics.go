@@ -58,7 +58,6 @@ func newCollector(m *instruments, p *probe.Prober, k *Keeper) *metrics.Values {
 	nodes := v.Gauge("nodes", "Other nodes, by their status (ok, failing, unknown) as this node sees it.", "status")
 	endpoint := v.Gauge("endpoint_ok", "1 while the node's own health endpoint passed its last check, else 0.")
 	recreated := v.Counter("endpoint_recreations_total", "How often the node's own health endpoint failed and was replaced.")
-	changed := v.Counter("endpoint_new_addresses_total", "How often the node's own health endpoint could not have the addresses of before.")
 	v.Read = func(ch chan<- prometheus.Metric) {
 		for status, n := range p.Counts() {
 			nodes.Send(ch, float64(n), string(status))
@@ -66,7 +65,6 @@ func newCollector(m *instruments, p *probe.Prober, k *Keeper) *metrics.Values {
 		status := k.Status()
 		endpoint.SendBool(ch, k.cfg.Endpoint && !status.Checked.IsZero() && status.Err == nil)
 		recreated.Send(ch, float64(status.Recreated))
-		changed.Send(ch, float64(status.NewAddress))
 	}
 	return v
 }

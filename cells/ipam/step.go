@@ -137,23 +137,6 @@ func (s *Step) Occupy(ep endpoint.Endpoint) error {
 	return s.allocator.Adopt(allocationOf(ep))
 }
 
-// Keep reserves for an endpoint that is to come the addresses that it had before, with the token of its spec. They must
-// be of a block of this node, which may not give anything out yet, as after a boot in multi-pool.
-func (s *Step) Keep(ep endpoint.Endpoint) error {
-	for _, addr := range ep.Addresses.List() {
-		if !s.allocator.InBlock(addr) {
-			return fmt.Errorf("address %s: %w: it lies in no prefix or block of this node, or is the node's own", addr, allocator.ErrOutside)
-		}
-	}
-	return s.allocator.RestoreReservation(allocator.Reservation{
-		Owner: handleOf(ep), Pool: cmp.Or(poolOf(ep), allocator.DefaultPool), Addresses: ep.Addresses, Token: ep.Spec.Reservation,
-		Since: ep.Created, Expires: ep.Created.Add(allocator.DefaultReservation),
-	})
-}
-
-// LacksFamily reports whether the endpoint has addresses of this node, and could have one of another family by now.
-func (s *Step) LacksFamily(ep endpoint.Endpoint) bool { return s.allocator.LacksFamily(handleOf(ep)) }
-
 // Remember puts into quarantine what was released before the agent started.
 func (s *Step) Remember(deletions []endpoint.Deletion) {
 	for _, d := range deletions {

@@ -88,7 +88,7 @@ func (p *publisher) publish(ctx context.Context, view View) error {
 		TunnelPort: uint16(self.Tunnel.Port), Tunnel: self.Tunnel.Addresses,
 	}
 	if view.Own != nil {
-		if self.Health == nil { // it is to have again what it had
+		if self.Health == nil { // not restored, or not made, yet
 			next.Health = view.Own.Health
 		}
 		if self.UID == "" { // not known yet

@@ -81,13 +81,10 @@ func Cells(cfg Config) fx.Option {
 			func() *delegate.Plugins { return delegate.New(cfg.Delegate) },
 			func(d *doctor.Doctor) cni.Examiner { return d },
 			func(c *capacity.Capacity) cni.Capacity { return c },
-			func(s *ipam.Step) health.AddressKeeper { return s },
 			func(s *allocator.Source) node.AddressSource { return ipam.NewTunnelAddresses(s) },
 			func(d *datapath.Datapath) node.DirectPath { return d },
 			func(n *node.Node) link.MTU { return n.PodMTU },
-			func(n *node.Node) (probe.Peers, health.RecordedAddresses) {
-				return peersOf{n.Peers()}, peersOf{n.Peers()}
-			},
+			func(n *node.Node) probe.Peers { return peersOf{n.Peers()} },
 			func(d *datapath.Datapath) proxy.Kernel { return mapkernel.New(d.Redirects(), d.Enforcer()) },
 			steps,
 			blocks(cfg),

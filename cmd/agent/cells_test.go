@@ -13,7 +13,6 @@ import (
 
 	"porin.dev/porin/cells/cluster"
 	"porin.dev/porin/cells/endpointmanager"
-	"porin.dev/porin/cells/health"
 	"porin.dev/porin/cells/health/probe"
 	"porin.dev/porin/cells/ipam"
 	"porin.dev/porin/cells/ipam/allocator"
@@ -58,8 +57,6 @@ type taken struct {
 	Addresses  node.AddressSource
 	DirectPath node.DirectPath
 	MTU        link.MTU
-	Keeper     health.AddressKeeper
-	Recorded   health.RecordedAddresses
 	Peers      probe.Peers
 	Enforcer   policy.Enforcer
 	Proxy      policy.Proxy

@@ -142,7 +142,7 @@ func (c Config) datapath() datapath.Config {
 // health is the configuration of the node's health endpoint, with what the agent knows of the node. Where another IPAM
 // plugin has the addresses there is none.
 func (c Config) health() health.Config {
-	c.Health.Node, c.Health.StateDir, c.Health.Dir = c.NodeName, c.EndpointManager.StateDir, c.Store.Dir
+	c.Health.Node, c.Health.StateDir = c.NodeName, c.EndpointManager.StateDir
 	c.Health.Endpoint = c.Health.Endpoint && c.IPAM.Mode != ipam.ModeDelegated
 	return c.Health
 }

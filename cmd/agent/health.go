@@ -1,23 +1,15 @@
 package main
 
 import (
-	"context"
-	"fmt"
-	"net/netip"
-
 	"porin.dev/porin/cells/cluster"
-	"porin.dev/porin/cells/health"
 	"porin.dev/porin/cells/health/probe"
 	"porin.dev/porin/cells/node"
 )
 
-// peersOf is what the health cell asks of the node: whom to probe, and which addresses the health endpoint had.
+// peersOf are the other nodes, for the health cell to probe.
 type peersOf struct{ peers *node.Peers }
 
-var (
-	_ probe.Peers              = peersOf{}
-	_ health.RecordedAddresses = peersOf{}
-)
+var _ probe.Peers = peersOf{}
 
 // Peers implements [probe.Peers].
 func (p peersOf) Peers() (networks []cluster.NodeNetwork) {
@@ -36,24 +28,6 @@ func (p peersOf) Peers() (networks []cluster.NodeNetwork) {
 func (p peersOf) Changed() <-chan struct{} {
 	_, changed := p.peers.View()
 	return changed
-}
-
-// RecordedHealth implements [health.RecordedAddresses]: it waits until the node's record is known.
-func (p peersOf) RecordedHealth(ctx context.Context) ([]netip.Addr, error) {
-	for {
-		view, changed := p.peers.View()
-		switch {
-		case view.Ready && view.Own != nil:
-			return view.Own.Health, nil
-		case view.Ready && !view.StoreAway && view.Self.Node.Key != "":
-			return nil, nil
-		}
-		select {
-		case <-changed:
-		case <-ctx.Done():
-			return nil, fmt.Errorf("wait for the node's record: %w", ctx.Err())
-		}
-	}
 }
 
 func (p peersOf) names() (names []string) {

@@ -139,15 +139,6 @@ func (a *Allocator) Lookup(addr netip.Addr) (managed bool, owner Handle) {
 	return !b.drained && (e == nil || e.state != nodeOwn), owner
 }
 
-// InBlock reports whether the address lies in a block, from which it is given out now or may be later, and is not the
-// node's own.
-func (a *Allocator) InBlock(addr netip.Addr) bool {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	e := a.core.pools.index.known(addr)
-	return a.core.pools.index.covers(addr) && (e == nil || e.state != nodeOwn)
-}
-
 // LacksFamily reports whether the owner has no address of a family that its pool has, and this node has a block of that
 // family.
 func (a *Allocator) LacksFamily(owner Handle) bool {

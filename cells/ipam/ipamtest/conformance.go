@@ -2,11 +2,9 @@ package ipamtest
 
 import (
 	"errors"
-	"fmt"
 	"net/netip"
 	"slices"
 	"testing"
-	"time"
 
 	"porin.dev/porin/cells/endpoint"
 	"porin.dev/porin/cells/endpoint/endpointtest"
@@ -22,7 +20,7 @@ func TestStep(t *testing.T, open func(t testing.TB, prefixes ...string) Addresse
 	// have private ones.
 	for name, test := range map[string]func(*testing.T, Addresses){
 		"both families": testBothFamilies, "requested": testRequested, "exhausted": testExhausted, "kept": testKept,
-		"restored": testRestored, "held": testHeld, "external": testExternal, "unknown pool": testUnknownPool,
+		"restored": testRestored, "external": testExternal, "unknown pool": testUnknownPool,
 	} {
 		t.Run(name, func(t *testing.T) { test(t, open(t, "198.18.0.0/29", "2001:2::/125")) })
 	}
@@ -112,37 +110,6 @@ func testKept(t *testing.T, a Addresses) {
 	other := endpointtest.Endpoint(2)
 	other.Spec.Requested = ep.Addresses
 	refused(t, a, other, fault.Conflict)
-}
-
-// testHeld is of addresses that are kept for an endpoint that is to come.
-func testHeld(t *testing.T, a Addresses) {
-	toCome := func(id int) endpoint.Endpoint {
-		ep := endpointtest.Endpoint(id)
-		ep.Created, ep.Spec.Reservation = time.Now(), fmt.Sprint("kept-", id)
-		return ep
-	}
-	ep := toCome(1)
-	ep.Addresses = endpoint.Addresses{IPv4: netip.MustParseAddr("198.18.0.2"), IPv6: netip.MustParseAddr("2001:2::2")} // the first
-	if err := a.Keep(ep); err != nil {
-		t.Fatal(err)
-	}
-	other := attach(t, a, endpointtest.Endpoint(2))
-	if other.Addresses.IPv4 == ep.Addresses.IPv4 || other.Addresses.IPv6 == ep.Addresses.IPv6 {
-		t.Errorf("another endpoint has %v", other.Addresses)
-	}
-	if got := attach(t, a, toCome(1)); got.Addresses != ep.Addresses {
-		t.Errorf("it has %v, want %v", got.Addresses, ep.Addresses)
-	}
-	half := toCome(3)
-	half.Addresses = endpoint.Addresses{IPv4: netip.MustParseAddr("198.18.0.5"), IPv6: other.Addresses.IPv6}
-	if err := a.Keep(half); !errors.Is(err, allocator.ErrInUse) || a.owned(half) {
-		t.Errorf("half of it is another's: error %v, kept: %v", err, a.owned(half))
-	}
-	outside := toCome(4)
-	outside.Addresses.IPv4 = netip.MustParseAddr("192.0.2.1")
-	if err := a.Keep(outside); !errors.Is(err, allocator.ErrOutside) || a.owned(outside) {
-		t.Errorf("an address of nobody: error %v, kept: %v", err, a.owned(outside))
-	}
 }
 
 func testRestored(t *testing.T, a Addresses) {
