@@ -10,18 +10,10 @@ type Doctor struct {
 	Duration time.Duration `json:"duration"`
 	// Errors are what could not be examined. Without findings, but with errors, nothing is known to be wrong.
 	Errors []string `json:"errors,omitempty"`
-	// Notes are as they may be, and worth knowing: what runs out, addresses that this node does not give out any more.
+	// Notes are as they may be, and worth knowing: what runs out.
 	Notes []Finding `json:"notes,omitempty"`
 	// Repaired is what POST has repaired, and did not find when it looked again.
 	Repaired []Finding `json:"repaired,omitempty"`
-	// Compared is how much was looked at.
-	Compared []Compared `json:"compared,omitempty"`
-}
-
-// Compared is a number of things of one sort.
-type Compared struct {
-	What  string `json:"what"` // in the plural, for people: "routes"
-	Count int    `json:"count"`
 }
 
 // Finding is one disagreement.

@@ -50,19 +50,6 @@ func Check(newChecker any) fx.Option {
 	return fx.Provide(fx.Annotate(newChecker, fx.As(new(Checker)), fx.ResultTags(`group:"doctor.checkers"`)))
 }
 
-// Counter is a [Checker] that says how much it has compared.
-type Counter interface {
-	Checker
-	// Compared is of the last Examine of everything. The doctor calls it right after that.
-	Compared() []Compared
-}
-
-// Compared is a number of things of one sort, such as 12 "routes".
-type Compared struct {
-	What  string // in the plural
-	Count int
-}
-
 // Costly is a [Checker] whose examination is a burden for others, such as the cluster's store, which all nodes ask. The
 // periodic examination calls it only now and then; a caller's examination always does. Its findings stay known in
 // between.

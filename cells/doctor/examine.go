@@ -76,7 +76,6 @@ func (d *Doctor) check(ctx context.Context, checker Checker, s Scope, answer *v1
 	}
 	d.logChange(ctx, d.findings.update(result, answer.Examined))
 	answer.Findings = append(answer.Findings, s.filter(result, d.findings.list(func(r *record) bool { return r.Owner == result.owner }))...)
-	answer.Compared = append(answer.Compared, compared(checker, err)...)
 	answer.Notes = append(answer.Notes, s.filter(result, d.findings.describe(result, result.notes, answer.Examined))...)
 }
 
@@ -109,18 +108,6 @@ func run(ctx context.Context, checker Checker, only string) (found []Finding, er
 		return nil, err
 	}
 	return checker.Examine(ctx, only)
-}
-
-// compared is empty for a checker that does not count, or that failed.
-func compared(checker Checker, err error) (all []v1.Compared) {
-	counter, ok := checker.(Counter)
-	if !ok || err != nil {
-		return nil
-	}
-	for _, c := range counter.Compared() {
-		all = append(all, v1.Compared{What: c.What, Count: c.Count})
-	}
-	return all
 }
 
 // logChange does not log the failure of an examination that its caller ended: the caller gets that error.

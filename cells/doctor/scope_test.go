@@ -5,9 +5,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 
-	v1 "porin.dev/porin/api/v1"
 	"porin.dev/porin/cells/doctor"
 	"porin.dev/porin/cells/doctor/doctortest"
 )
@@ -24,10 +22,6 @@ func (a addressed) Kinds() []doctor.Kind {
 	return []doctor.Kind{kind}
 }
 
-func (a addressed) Compared() []doctor.Compared {
-	return []doctor.Compared{{What: a.Owner(), Count: 3}}
-}
-
 func TestScopeAbout(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		routes, addresses := doctortest.New("routes", "route-missing"), doctortest.New("addresses", "address-missing")
@@ -37,9 +31,6 @@ func TestScopeAbout(t *testing.T) {
 		answer, err := d.Examine(t.Context(), doctor.Scope{About: doctor.Addresses})
 		succeeded(t, err)
 		wantSubjects(t, "found", answer.Findings, "10.0.0.7")
-		if diff := cmp.Diff([]v1.Compared{{What: "addresses", Count: 3}}, answer.Compared); diff != "" {
-			t.Errorf("compared (-want +got):\n%s", diff)
-		}
 		answer, err = d.Repair(t.Context(), doctor.Addresses)
 		succeeded(t, err)
 		wantSubjects(t, "repaired", answer.Repaired, "10.0.0.7")

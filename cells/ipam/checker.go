@@ -17,9 +17,6 @@ const (
 	addressDiffers = "address-differs"
 	addressOrphan  = "address-orphan"
 	addressForeign = "address-foreign"
-	addressOutside = "address-outside"
-	addressOfNode  = "address-of-node"
-	addressHeld    = "address-reserved"
 )
 
 // Repairer mends an endpoint: an endpointmanager.Manager does.
@@ -30,10 +27,7 @@ type Repairer interface {
 // Checker compares the endpoints' addresses with what the allocator says who has, and that with what the node's kernel
 // uses: ipam's doctor.Checker. It judges the endpoints that were ready before it looked and are the same afterwards,
 // and takes no address for an orphan whose owner is an endpoint at either time, whatever its state.
-type Checker struct {
-	Parts
-	compared []doctor.Compared
-}
+type Checker struct{ Parts }
 
 // Parts are what a [Checker] looks at.
 type Parts struct {
@@ -44,7 +38,7 @@ type Parts struct {
 }
 
 // NewChecker returns the checker of an allocator.
-func NewChecker(p Parts) *Checker { return &Checker{Parts: p} }
+func NewChecker(p Parts) *Checker { return &Checker{p} }
 
 // Owner implements doctor.Checker.
 func (*Checker) Owner() string { return "ipam" }
@@ -56,18 +50,12 @@ func (*Checker) Kinds() []doctor.Kind {
 		{Name: addressDiffers, Meaning: "the allocator has an endpoint's address as another one's, or the endpoint's as another address", Repair: "delete one of the two containers"},
 		{Name: addressOrphan, Meaning: "an address is in use by an attachment that is no endpoint", Repair: "it is released, if that is still so"},
 		{Name: addressForeign, Meaning: "the node's kernel uses an address that is not Porin's doing, and that the allocator may give to a container", Repair: "remove it, or take the address out of the pool"},
-		{Name: addressOfNode, Meaning: "an interface of the node has an address of the node's prefixes: it is given to no container", Repair: "none is needed; when it is a leftover, remove it from the interface", Note: true},
-		{Name: addressOutside, Meaning: "an endpoint's address lies in no prefix or block of this node any more; it keeps it until it ends", Repair: "none is needed", Note: true},
-		{Name: addressHeld, Meaning: "an address is reserved: its block stays this node's", Repair: "none is needed; porin ipam release ends it", Note: true},
 	}
 	for i := range kinds {
 		kinds[i].About = doctor.Addresses
 	}
 	return kinds
 }
-
-// Compared implements doctor.Counter.
-func (c *Checker) Compared() []doctor.Compared { return c.compared }
 
 // Examine implements doctor.Checker.
 func (c *Checker) Examine(_ context.Context, only string) ([]doctor.Finding, error) {
@@ -85,8 +73,7 @@ func (c *Checker) Examine(_ context.Context, only string) ([]doctor.Finding, err
 		return findings, nil
 	}
 	uses, err := c.Kernel.Uses()
-	c.compared = counts(len(after), usage, uses)
-	return slices.Concat(findings, c.orphans(before, after, usage.Allocations), c.outsiders(before, after), reserved(usage.Allocations), c.foreign(uses)), err
+	return slices.Concat(findings, c.orphans(before, after, usage.Allocations), c.foreign(uses)), err
 }
 
 // list returns all endpoints by their handles, or the one of an attachment if it is there.

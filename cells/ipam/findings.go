@@ -84,74 +84,10 @@ func (c *Checker) release(attachment endpoint.Attachment, a allocator.Allocation
 	return err
 }
 
-// outsiders are the endpoints' addresses that the node would not give out. That is no disagreement.
-func (c *Checker) outsiders(before, after map[allocator.Handle]endpoint.Endpoint) (findings []doctor.Finding) {
-	for handle, ep := range before {
-		if ep.State != endpoint.Ready || after[handle] != ep || ep.Spec.ExternalIPAM {
-			continue
-		}
-		for _, addr := range ep.Addresses.List() {
-			if !c.Allocator.Covers(addr) {
-				findings = append(findings, doctor.Finding{
-					Kind: addressOutside, Endpoint: ep.Spec.Attachment.String(), Subject: fmt.Sprintf("%s of endpoint %d", addr, ep.ID),
-					Detail: "it lies in no prefix or block of this node; the endpoint keeps it until it ends",
-				})
-			}
-		}
-	}
-	return findings
-}
-
-// reserved are the reservations, which only this node knows. They are no disagreement.
-func reserved(allocations []allocator.Allocation) (findings []doctor.Finding) {
-	for _, a := range allocations {
-		until := "permanently"
-		switch {
-		case !a.Reserved:
-			continue
-		case !a.Expires.IsZero():
-			until = "until " + a.Expires.UTC().Format("2006-01-02 15:04:05Z")
-		}
-		findings = append(findings, doctor.Finding{
-			Kind: addressHeld, Subject: fmt.Sprintf("%v by %s", a.Addresses.List(), a.Owner), Detail: fmt.Sprintf("%s, in pool %s", until, a.Pool),
-		})
-	}
-	return findings
-}
-
-// counts tells how much was looked at.
-func counts(endpoints int, usage allocator.Usage, uses []Use) []doctor.Compared {
-	addresses, blocks := 0, 0
-	for _, a := range usage.Allocations {
-		addresses += len(a.Addresses.List())
-	}
-	for _, pool := range usage.Pools {
-		blocks += len(pool.Blocks)
-	}
-	all := []doctor.Compared{
-		{What: "endpoints", Count: endpoints}, {What: "owners", Count: len(usage.Allocations)}, {What: "addresses in use", Count: addresses},
-		{What: "own ranges", Count: blocks},
-	}
-	sorts := map[string]int{}
-	for _, use := range uses {
-		sorts[use.What]++
-	}
-	for _, sort := range []string{routeSort, neighSort, addrSort} {
-		all = append(all, doctor.Compared{What: sort, Count: sorts[sort]})
-	}
-	return all
-}
-
-// foreign are addresses that the kernel uses, although they are free; and the node's own ones, which
-// are no more than a note where they are not given out.
+// foreign are addresses that the kernel uses, although they are free, and the node's own ones with an owner besides.
 func (c *Checker) foreign(uses []Use) (findings []doctor.Finding) {
 	which := map[netip.Addr][]string{}
-	avoided := c.avoided()
 	for _, use := range uses {
-		if use.Own && avoided[use.Addr] {
-			findings = append(findings, doctor.Finding{Kind: addressOfNode, Subject: use.Addr.String(), Detail: use.Which})
-			continue
-		}
 		if managed, owner := c.Allocator.Lookup(use.Addr); managed && (owner == "" || use.Own && owner != TunnelOwner) {
 			which[use.Addr] = append(which[use.Addr], use.Which)
 		}
@@ -165,25 +101,6 @@ func (c *Checker) foreign(uses []Use) (findings []doctor.Finding) {
 		})
 	}
 	return findings
-}
-
-// avoided are the addresses of the node that are not given out.
-func (c *Checker) avoided() map[netip.Addr]bool {
-	avoided := map[netip.Addr]bool{}
-	usage := c.Allocator.Usage()
-	for _, pool := range usage.Pools {
-		for _, b := range pool.Blocks {
-			for _, addr := range b.NodeAddresses {
-				avoided[addr] = true
-			}
-		}
-	}
-	for _, allocation := range usage.Allocations {
-		for _, addr := range allocation.Addresses.List() {
-			delete(avoided, addr)
-		}
-	}
-	return avoided
 }
 
 func whose(owner allocator.Handle) string {

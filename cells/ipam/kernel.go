@@ -16,7 +16,7 @@ import (
 // Kernel tells which addresses the node's network names that are none of Porin's endpoints' doing: the datapath looks
 // after those.
 type Kernel interface {
-	// Uses are host routes and permanent neighbours that lead elsewhere than to an endpoint, and the node's own addresses.
+	// Uses are host routes that lead elsewhere than to an endpoint, and the node's own addresses.
 	Uses() ([]Use, error)
 }
 
@@ -24,16 +24,8 @@ type Kernel interface {
 type Use struct {
 	Addr  netip.Addr
 	Own   bool   // an interface of the node has it
-	What  string // one of the sorts below
 	Which string // "route to 10.1.0.7/32 by link 2"
 }
-
-// The sorts of what is used, in the plural.
-const (
-	routeSort = "host routes of others"
-	neighSort = "neighbours of others"
-	addrSort  = "addresses of the node"
-)
 
 // routeKernel asks the kernel of the network namespace that the caller's thread is in.
 type routeKernel struct{}
@@ -51,14 +43,13 @@ func (routeKernel) Uses() ([]Use, error) {
 	ends, endsErr := link.HostEnds(handle)
 	routes4, routes4Err := unicastRoutes(handle, netlink.FAMILY_V4)
 	routes6, routes6Err := unicastRoutes(handle, netlink.FAMILY_V6)
-	neighs, neighsErr := nl.Dump(func() ([]netlink.Neigh, error) { return handle.NeighList(0, netlink.FAMILY_ALL) })
 	addrs, addrsErr := nl.Dump(func() ([]netlink.Addr, error) { return handle.AddrList(nil, netlink.FAMILY_ALL) })
 	// A list that changed each time that it was read may lack something: the next look sees that. Without the host ends,
 	// what belongs to endpoints would seem to be others'.
 	if endsErr != nil {
 		return nil, fmt.Errorf("list what the node's network names: %w", endsErr)
 	}
-	for _, err := range []error{routes4Err, routes6Err, neighsErr, addrsErr} {
+	for _, err := range []error{routes4Err, routes6Err, addrsErr} {
 		if err != nil && !errors.Is(err, netlink.ErrDumpInterrupted) {
 			return nil, fmt.Errorf("list what the node's network names: %w", err)
 		}
@@ -67,7 +58,7 @@ func (routeKernel) Uses() ([]Use, error) {
 	for _, end := range ends {
 		ours[end.Attrs().Index] = true
 	}
-	return slices.Concat(routeUses(routes4, ours), routeUses(routes6, ours), neighUses(neighs, ours), addrUses(addrs)), nil
+	return slices.Concat(routeUses(routes4, ours), routeUses(routes6, ours), addrUses(addrs)), nil
 }
 
 // unicastRoutes lists the routes of the main table.
@@ -83,23 +74,14 @@ func routeUses(routes []netlink.Route, ours map[int]bool) (uses []Use) {
 		if !dst.IsSingleIP() || r.Protocol == nl.Protocol && ours[r.LinkIndex] {
 			continue
 		}
-		uses = append(uses, Use{dst.Addr(), false, routeSort, fmt.Sprintf("route to %s by link %d", dst, r.LinkIndex)})
-	}
-	return uses
-}
-
-func neighUses(neighs []netlink.Neigh, ours map[int]bool) (uses []Use) {
-	for _, n := range neighs {
-		if n.State&netlink.NUD_PERMANENT != 0 && !ours[n.LinkIndex] && n.IP != nil {
-			uses = append(uses, Use{nl.Addr(n.IP), false, neighSort, fmt.Sprintf("neighbour %s on link %d", n.IP, n.LinkIndex)})
-		}
+		uses = append(uses, Use{dst.Addr(), false, fmt.Sprintf("route to %s by link %d", dst, r.LinkIndex)})
 	}
 	return uses
 }
 
 func addrUses(addrs []netlink.Addr) (uses []Use) {
 	for _, a := range addrs {
-		uses = append(uses, Use{nl.Addr(a.IP), true, addrSort, fmt.Sprintf("address %s of link %d", nl.Prefix(a.IPNet), a.LinkIndex)})
+		uses = append(uses, Use{nl.Addr(a.IP), true, fmt.Sprintf("address %s of link %d", nl.Prefix(a.IPNet), a.LinkIndex)})
 	}
 	return uses
 }

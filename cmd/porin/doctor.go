@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"strings"
 
 	v1 "porin.dev/porin/api/v1"
 )
@@ -23,14 +22,11 @@ func doctorCommand(ctx context.Context, s *session, _ []string) error {
 	if err != nil {
 		return err
 	}
-	return s.printFindings(answer, func(w io.Writer) {
-		_, _ = fmt.Fprintf(w, "All agrees, as examined in %s.\n", shortDuration(answer.Duration))
-	})
+	return s.printFindings(answer)
 }
 
-// printFindings ends with what noFindings writes when all agrees.
-func (s *session) printFindings(answer v1.Doctor, noFindings func(io.Writer)) error {
-	if err := s.print(answer, func(w io.Writer) { s.doctorTable(w, answer, noFindings) }); err != nil {
+func (s *session) printFindings(answer v1.Doctor) error {
+	if err := s.print(answer, func(w io.Writer) { s.doctorTable(w, answer) }); err != nil {
 		return err
 	}
 	switch found, blind := len(answer.Findings), len(answer.Errors); {
@@ -44,7 +40,7 @@ func (s *session) printFindings(answer v1.Doctor, noFindings func(io.Writer)) er
 	return nil
 }
 
-func (s *session) doctorTable(w io.Writer, answer v1.Doctor, noFindings func(io.Writer)) {
+func (s *session) doctorTable(w io.Writer, answer v1.Doctor) {
 	for _, f := range answer.Notes {
 		row(w, "Note:", f.Kind+" of "+f.Owner+", "+f.Subject)
 		row(w, "  Because:", f.Detail)
@@ -69,7 +65,7 @@ func (s *session) doctorTable(w io.Writer, answer v1.Doctor, noFindings func(io.
 		row(w, "Not examined:", fault)
 	}
 	if len(answer.Findings)+len(answer.Errors) == 0 {
-		noFindings(w)
+		_, _ = fmt.Fprintf(w, "All agrees, as examined in %s.\n", shortDuration(answer.Duration))
 	}
 }
 
@@ -86,11 +82,5 @@ func ipamCheck(ctx context.Context, s *session, _ []string) error {
 	if err != nil {
 		return err
 	}
-	return s.printFindings(answer, func(w io.Writer) {
-		var compared []string
-		for _, c := range answer.Compared {
-			compared = append(compared, fmt.Sprintf("%s %d", printable(c.What), c.Count))
-		}
-		_, _ = fmt.Fprintf(w, "All agrees: %s; compared in %s.\n", strings.Join(compared, ", "), shortDuration(answer.Duration))
-	})
+	return s.printFindings(answer)
 }

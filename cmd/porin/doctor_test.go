@@ -45,13 +45,12 @@ func (a *fakeAgent) runDoctor(r *http.Request) v1.Doctor {
 	about := r.URL.Query().Get("about")
 	answer := v1.Doctor{
 		Findings: append([]v1.Finding{}, a.disagreements(about)...), Examined: noon, Duration: 3 * time.Millisecond,
-		Compared: []v1.Compared{{What: "endpoints", Count: len(a.endpoints)}, {What: "routes", Count: 12}},
 	}
 	if only := r.URL.Query().Get("endpoint"); only != "" {
 		answer.Findings = slices.DeleteFunc(answer.Findings, func(f v1.Finding) bool { return f.Endpoint != only })
 	}
 	if about != "" && a.outside {
-		answer.Notes = []v1.Finding{{Kind: "address-outside", Owner: "ipam", Subject: "192.0.2.7 of endpoint 1", Detail: "it lies in no pool"}}
+		answer.Notes = []v1.Finding{{Kind: "resource-runs-out", Owner: "capacity", Subject: "endpoint-numbers", Detail: "none left"}}
 	}
 	if a.blind {
 		answer.Errors = []string{"ipam: the ledger is closed"}

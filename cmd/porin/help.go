@@ -40,11 +40,10 @@ suffices), or of all: links and records are removed, and addresses come free. A 
 const aboutList = `OWNER is the pod, or whoever has reserved the address. The pool is "-" when it is not known: of an endpoint that the agent holds
 and that its ledger does not have ("porin status"). "-o json" has the whole ID of the container.`
 
-const aboutCheck = `It compares the addresses in use with the endpoints, the kernel's routes, neighbours and addresses, and the blocks of the
+const aboutCheck = `It compares the addresses in use with the endpoints, the kernel's routes and addresses, and the blocks of the
 cluster's store with the blocks that this node gives addresses from. It is the examination of "porin doctor", restricted to addresses.
 With --repair it examines twice, a second apart, repairs what both have found, and examines again: a finding that is left is one
 that a person has to repair, or a repair that failed.
-It names the reservations of this node. Those of other nodes are on their disks: ask there.
 The exit code is 1 when something disagrees, or could not be examined.`
 
 const aboutReserve = `Without an ADDRESS it is one of each family of the pool; with one, that one. The token ends this reservation and no later one.

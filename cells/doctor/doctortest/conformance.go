@@ -35,7 +35,7 @@ var checks = []check{
 	{"ended context", checkEndedContext},
 	{"repair", checkRepair},
 	{"repair again", checkRepairAgain},
-	{"counts and interval", checkOptional},
+	{"interval", checkInterval},
 }
 
 // key is what makes two findings the same.
@@ -223,19 +223,9 @@ func checkRepairAgain(ctx context.Context, c doctor.Checker) error {
 	return err
 }
 
-func checkOptional(ctx context.Context, c doctor.Checker) error {
-	var errs []error
-	if counter, ok := c.(doctor.Counter); ok {
-		_, err := examine(ctx, c, "")
-		errs = append(errs, err)
-		for _, n := range counter.Compared() {
-			if n.What == "" || n.Count < 0 {
-				errs = append(errs, fmt.Errorf("it has compared %+v", n))
-			}
-		}
-	}
+func checkInterval(_ context.Context, c doctor.Checker) error {
 	if costly, ok := c.(doctor.Costly); ok && costly.Every() <= 0 {
-		errs = append(errs, fmt.Errorf("it is to run every %s", costly.Every()))
+		return fmt.Errorf("it is to run every %s", costly.Every())
 	}
-	return errors.Join(errs...)
+	return nil
 }

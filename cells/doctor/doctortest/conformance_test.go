@@ -4,6 +4,7 @@ import (
 	"context"
 	"slices"
 	"testing"
+	"time"
 
 	"porin.dev/porin/cells/doctor"
 )
@@ -34,11 +35,11 @@ func (d *defective) Kinds() []doctor.Kind {
 	return d.Checker.Kinds()
 }
 
-func (d *defective) Compared() []doctor.Compared {
-	if d.defect == "counts below zero" {
-		return []doctor.Compared{{What: "routes", Count: -1}}
+func (d *defective) Every() time.Duration {
+	if d.defect == "has no interval" {
+		return 0
 	}
-	return nil
+	return time.Hour
 }
 
 func (d *defective) Examine(ctx context.Context, only string) ([]doctor.Finding, error) {
@@ -93,7 +94,7 @@ func TestCheckerFindsDefects(t *testing.T) {
 		{"ended context", "finds less when the context has ended"},
 		{"repair", "repairs nothing"},
 		{"repair again", "breaks what is right"},
-		{"counts and interval", "counts below zero"},
+		{"interval", "has no interval"},
 	} {
 		i := slices.IndexFunc(checks, func(c check) bool { return c.name == row.check })
 		if err := checks[i].run(t.Context(), &defective{Checker: newBroken()}); err != nil {

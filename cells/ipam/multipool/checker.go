@@ -32,13 +32,9 @@ type Checker struct {
 	backend    cluster.Backend
 	controller *Controller
 	nodes      int // nodes with blocks at the last examination
-	compared   []doctor.Compared
 }
 
-var _ interface {
-	doctor.Costly
-	doctor.Counter
-} = (*Checker)(nil)
+var _ doctor.Costly = (*Checker)(nil)
 
 // NewChecker returns the checker of a node.
 func NewChecker(b cluster.Backend, c *Controller) *Checker {
@@ -78,9 +74,6 @@ const (
 // Every implements doctor.Costly.
 func (c *Checker) Every() time.Duration { return max(leastEvery, time.Duration(c.nodes)*perNode) }
 
-// Compared implements doctor.Counter.
-func (c *Checker) Compared() []doctor.Compared { return c.compared }
-
 // Examine implements doctor.Checker. When the store does not answer it still returns the findings about the node
 // itself.
 func (c *Checker) Examine(ctx context.Context, only string) (findings []doctor.Finding, err error) {
@@ -103,7 +96,7 @@ func (c *Checker) compare(ctx context.Context) (findings []doctor.Finding, err e
 	}
 	before := c.controller.Status()
 	var blocks []cluster.Block
-	nodes := map[cluster.NodeID]int{} // blocks by owner
+	nodes := map[cluster.NodeID]bool{} // with blocks
 	for b, err := range c.backend.Blocks.All(ctx, cluster.BlockFilter{}) {
 		switch {
 		case err != nil && (ctx.Err() != nil || errors.Is(err, cluster.ErrUnavailable)):
@@ -112,7 +105,7 @@ func (c *Checker) compare(ctx context.Context) (findings []doctor.Finding, err e
 			findings = append(findings, doctor.Finding{Kind: findingBlockUnreadable, Subject: "a block", Detail: err.Error()})
 		case !b.Deleting:
 			blocks = append(blocks, b)
-			nodes[b.Owner]++
+			nodes[b.Owner] = true
 		}
 	}
 	pools := map[string]cluster.Pool{}
@@ -132,7 +125,6 @@ func (c *Checker) compare(ctx context.Context) (findings []doctor.Finding, err e
 	}
 	after := c.controller.Status()
 	c.nodes = len(nodes)
-	c.compared = []doctor.Compared{{What: "blocks of the cluster", Count: len(blocks)}, {What: "of them this node's", Count: nodes[after.Node]}}
 	return slices.Concat(findings, overlaps(blocks), withoutPool(blocks, pools), orphans, c.ofNode(blocks, before, after)), nil
 }
 
