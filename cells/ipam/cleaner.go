@@ -27,8 +27,7 @@ type ConnectionCleaner interface {
 }
 
 // Between two batches at least cleanPause passes, and cleanShare times as long as the last one took, so that deleting
-// takes a twentieth of one CPU at the most, however many connections there are. When an allocation has found nothing
-// free it is half.
+// takes a twentieth of one CPU at the most, however many connections there are.
 const (
 	cleanPause = 100 * time.Millisecond
 	cleanShare = 20
@@ -40,7 +39,6 @@ const (
 type Cleaner struct {
 	connections ConnectionCleaner
 	cleanup     allocator.Cleanup
-	urgent      chan struct{} // holds one token while an allocation has found nothing free
 	failures    *CleanFailures
 	task        *task.Task
 }
@@ -51,14 +49,9 @@ type CleanFailures struct{ atomic.Int64 }
 // NewCleaner returns a Cleaner whose task is not started. From now on a released address waits for it: who makes one
 // starts it.
 func NewCleaner(a *allocator.Allocator, connections ConnectionCleaner, failures *CleanFailures, log *slog.Logger) *Cleaner {
-	c := &Cleaner{connections: connections, failures: failures, urgent: make(chan struct{}, 1)}
+	c := &Cleaner{connections: connections, failures: failures}
 	c.task = task.Every(log, task.Round{Name: "ipam-clean-connections", Run: c.cleanAndPause})
-	c.cleanup = a.Cleanup(func(urgent bool) {
-		c.task.Trigger() // before what the cleaner reads
-		if urgent {
-			task.Wake(c.urgent)
-		}
-	})
+	c.cleanup = a.Cleanup(c.task.Trigger)
 	return c
 }
 
@@ -68,10 +61,7 @@ func (c *Cleaner) Task() *task.Task { return c.task }
 func (c *Cleaner) cleanAndPause(ctx context.Context) error {
 	began := time.Now()
 	err := c.Clean()
-	took := time.Since(began)
-	least := max(cleanPause, took)
-	pause(ctx, least, nil)
-	pause(ctx, cleanShare*took-least, c.urgent)
+	_ = task.Sleep(ctx, max(cleanPause, cleanShare*time.Since(began))) // it ends with the task
 	return err
 }
 
@@ -92,17 +82,6 @@ func (c *Cleaner) Clean() error {
 	}
 	c.cleanup.Done(released)
 	return err
-}
-
-// pause returns after a time, or early, or when ctx ends.
-func pause(ctx context.Context, wait time.Duration, early <-chan struct{}) {
-	timer := time.NewTimer(wait)
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-	case <-early:
-	case <-timer.C:
-	}
 }
 
 // Conntrack is the [ConnectionCleaner] of the kernel, in the network namespace of the calling thread. A kernel that

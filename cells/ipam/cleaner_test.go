@@ -94,25 +94,6 @@ func TestCleanerPauses(t *testing.T) {
 	})
 }
 
-// TestCleanerUrgent: when nothing else is free it does not wait for its share.
-func TestCleanerUrgent(t *testing.T) {
-	kernel := &connections{takes: time.Second}
-	cleaned(t, kernel, func(t *testing.T, a *allocator.Allocator, _ *ipam.Cleaner) {
-		a.Pools().Configure(allocator.DefaultPool, allocator.Settings{IPv4: true}) // no quarantine
-		release(t, a, 0, 1)
-		synctest.Wait()
-		release(t, a, 1, 2) // 10.0.0.3
-		time.Sleep(2 * time.Second)
-		want := allocator.Request{Owner: "x", Want: ipv4("10.0.0.3")}
-		_, err := allocator.NewSource(a, nil).Allocate(t.Context(), want)
-		wantFault(t, "in the pause", err, allocator.ErrQuarantined)
-		time.Sleep(time.Second + time.Millisecond)
-		if _, err := allocator.NewSource(a, nil).Allocate(t.Context(), want); err != nil {
-			t.Errorf("a batch later: %v", err)
-		}
-	})
-}
-
 func TestCleanerFails(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a, kernel := podCIDRNode(t), &connections{err: errors.New("the kernel said no")}

@@ -25,7 +25,6 @@ func (c *core) allocate(req *Request, options reservationOptions, now time.Durat
 	}
 	addresses, err := p.choose(&c.pools.index, req.Want, now)
 	if err != nil {
-		c.cleanups.hurry()
 		return nil, err
 	}
 	allocation := Allocation{Owner: req.Owner, PodHandle: req.PodHandle, Pool: p.name, Since: wall}

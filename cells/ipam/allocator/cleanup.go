@@ -8,8 +8,8 @@ import (
 // cleanups follows the addresses whose last owner is gone, and that need a cleanup. It is not safe for
 // concurrent use.
 type cleanups struct {
-	wake   func(urgent bool) // nil: no cleanup runs
-	number uint64            // of the last release
+	wake   func() // nil: no cleanup runs
+	number uint64 // of the last release
 }
 
 // rest keeps an address back for a while from a time on.
@@ -17,14 +17,7 @@ func (c *cleanups) rest(e *address, since time.Duration) {
 	c.number++
 	e.rest(since, c.number, c.wake != nil)
 	if c.wake != nil {
-		c.wake(false)
-	}
-}
-
-// hurry says that a caller waits for an address.
-func (c *cleanups) hurry() {
-	if c.wake != nil {
-		c.wake(true)
+		c.wake()
 	}
 }
 
@@ -46,9 +39,9 @@ type Released struct {
 	number uint64
 }
 
-// Cleanup returns that side, for the one caller who cleans up. It calls wake at each release, and urgently when an
-// allocation has found nothing free. That is with a lock held: wake does not block, and does not call back.
-func (a *Allocator) Cleanup(wake func(urgent bool)) Cleanup {
+// Cleanup returns that side, for the one caller who cleans up. It calls wake at each release, with a lock held: wake
+// does not block, and does not call back.
+func (a *Allocator) Cleanup(wake func()) Cleanup {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.core.cleanups.wake = wake

@@ -11,7 +11,7 @@ import (
 func TestCleanupBeforeAllocate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n, woken := podCIDR(t, "10.0.0.0/30"), 0 // one address
-		cleanup := n.Cleanup(func(bool) { woken++ })
+		cleanup := n.Cleanup(func() { woken++ })
 		wantGot(t, n, "a", "10.0.0.2")
 		n.Release("a")
 		if woken != 1 {
@@ -32,7 +32,7 @@ func TestCleanupBeforeAllocate(t *testing.T) {
 func TestCleanupOfEarlierRelease(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := podCIDR(t, "10.0.0.0/30")
-		cleanup := n.Cleanup(func(bool) {})
+		cleanup := n.Cleanup(func() {})
 		wantGot(t, n, "a", "10.0.0.2")
 		n.Release("a")
 		batch := cleanup.Pending()
@@ -51,7 +51,7 @@ func TestCleanupOfEarlierRelease(t *testing.T) {
 // TestCleanupOutsideBlocks: an address whose block is gone is cleaned up, too, and known when its block comes.
 func TestCleanupOutsideBlocks(t *testing.T) {
 	n := multiPool(t)
-	cleanup := n.Cleanup(func(bool) {})
+	cleanup := n.Cleanup(func() {})
 	if err := n.Adopt(allocator.Allocation{Owner: "a", Addresses: ipv4("10.0.0.1")}); err != nil {
 		t.Fatal(err)
 	}

@@ -14,7 +14,7 @@ import (
 func TestConcurrentOwners(t *testing.T) {
 	n := multiPool(t)
 	n.Pools().Configure(allocator.DefaultPool, allocator.Settings{IPv4: true, IPv6: true, Quarantine: 1})
-	cleanup := n.Cleanup(func(bool) {})
+	cleanup := n.Cleanup(func() {})
 	add(t, n, "10.0.0.0/29")
 	add(t, n, "fd00::/124")
 	var (

@@ -87,7 +87,7 @@ func (m *model) start() {
 	}
 	m.configure()
 	if m.cleans {
-		m.cleanup = m.n.Cleanup(func(bool) {})
+		m.cleanup = m.n.Cleanup(func() {})
 	}
 	m.blocks, m.listed = map[netip.Prefix]bool{}, nil
 	clear(m.dirty)
