@@ -123,7 +123,6 @@ var bodies = map[string]any{
 			},
 		},
 		Recovery:  &v1.RecoveryStatus{UnderWay: true, Began: noon, Reason: "an administrator said so", Unwritten: true},
-		Conflicts: []v1.BlockConflict{{CIDR: netip.MustParsePrefix("10.1.0.32/29"), Pool: "default", Owner: "one/aaaaaaaaaa"}},
 		Resources: []v1.Resource{{
 			Name: "addresses/default/10.1.0.0/24", Used: 250, Quarantined: 2, Capacity: 253, Available: false, Reason: "1 of 253 is left, and 2 must be",
 		}},
