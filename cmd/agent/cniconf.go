@@ -17,6 +17,7 @@ import (
 	"porin.dev/porin/cells/server"
 	"porin.dev/porin/cells/supervisor"
 	"porin.dev/porin/internal/cell"
+	"porin.dev/porin/internal/diskfile"
 	"porin.dev/porin/internal/task"
 )
 
@@ -140,26 +141,7 @@ func (c *cniConf) write() error {
 	if err := os.MkdirAll(filepath.Dir(c.path), 0o755); err != nil {
 		return err
 	}
-	temporary := filepath.Join(filepath.Dir(c.path), "."+filepath.Base(c.path)+".tmp") // runtimes read *.conflist
-	err = writeSynced(temporary, text)
-	if err == nil {
-		err = os.Rename(temporary, c.path)
-	}
-	if err != nil {
-		_ = os.Remove(temporary)
-	}
-	return err
-}
-
-// writeSynced returns when the content is on the disk: a file that is renamed before that may be empty after a power
-// cut.
-func writeSynced(path string, content []byte) error {
-	file, err := os.OpenFile(path, os.O_CREATE|os.O_TRUNC|os.O_WRONLY, 0o644)
-	if err != nil {
-		return err
-	}
-	_, err = file.Write(content)
-	return errors.Join(err, file.Sync(), file.Close())
+	return diskfile.Replace(c.path, text)
 }
 
 // capabilities are what a runtime is to hand over besides: limits of bandwidth, the requested addresses and host ports,

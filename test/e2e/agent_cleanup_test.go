@@ -252,7 +252,7 @@ func TestCleanupKilled(t *testing.T) {
 func TestCleanupLeftovers(t *testing.T) {
 	r := newCleanupRig(t)
 	r.agent.Kill(t)
-	unfinished := filepath.Join(r.node.Dir, "net.d", ".05-porin.conflist.tmp")
+	unfinished := filepath.Join(r.node.Dir, "net.d", "05-porin.conflist.new")
 	if err := os.WriteFile(unfinished, []byte("{"), 0o600); err != nil {
 		t.Fatal(err)
 	}

@@ -67,7 +67,7 @@ func TestConflistReplaced(t *testing.T) {
 		t.Fatalf("the folder has %v, %v", entries, err)
 	}
 	info, err := entries[0].Info()
-	if err != nil || info.Mode() != 0o644 {
+	if err != nil || info.Mode() != 0o600 {
 		t.Errorf("mode %v, %v", info.Mode(), err)
 	}
 	r.cni.List = loadList(t, path)

@@ -38,7 +38,7 @@ func (c *cleaner) removeCNIConf() error {
 	if path == "" {
 		return nil
 	}
-	if err := c.removeFile(filepath.Join(filepath.Dir(path), "."+filepath.Base(path)+".tmp")); err != nil {
+	if err := c.removeFile(path + ".new"); err != nil {
 		return err
 	}
 	text, err := os.ReadFile(path)
