@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
-	"time"
 
 	"porin.dev/porin/cells/cluster"
 	"porin.dev/porin/cells/cluster/admin"
@@ -129,27 +128,10 @@ func (k *knownPools) configure(a addresses) {
 }
 
 // poolCreator creates the default pool.
-type poolCreator struct {
-	*common
+type poolCreator struct{ *common }
 
-	next time.Duration // when to try again
-}
-
-// create creates the pool. After [admin.ErrOverlap] it waits for Config.Interval, as each try lists all pools and
-// blocks.
-func (c *poolCreator) create(ctx context.Context) {
-	if c.clock() < c.next {
-		return
-	}
-	err := c.createDefault(ctx)
-	c.warnings.record(err, "the default pool could not be created")
-	if errors.Is(err, admin.ErrOverlap) {
-		c.next = c.clock() + c.cfg.Interval
-	}
-}
-
-// createDefault creates the pool of the configuration, once: it stays deleted if an administrator has deleted it.
-func (c *poolCreator) createDefault(ctx context.Context) error {
+// create creates the pool of the configuration, once: it stays deleted if an administrator has deleted it.
+func (c *poolCreator) create(ctx context.Context) error {
 	prefixes, err := c.cfg.defaultPrefixes()
 	if p, ok := c.pools.byName[DefaultPool]; ok && p.State != cluster.PoolPending || !c.pools.complete || len(prefixes) == 0 || err != nil {
 		return err

@@ -264,7 +264,7 @@ func (r *rounds) reconcile(ctx context.Context) error {
 	if r.checkpoint.setPools(r.pools.byName) {
 		r.warnings.record(r.checkpoint.save(), "the checkpoint could not be saved") // now, as the store may hang from here on
 	}
-	r.creator.create(ctx)
+	r.warnings.record(r.creator.create(ctx), "the default pool could not be created")
 	r.pools.configure(r.addresses)
 	if err := r.reconciler.reconcileAddresses(ctx); err != nil {
 		return err
