@@ -135,20 +135,17 @@ func (c *Checker) orphanFindings() (findings []doctor.Finding, err error) {
 
 // nodeFindings finds what has to do with no endpoint. It goes on after what could not be read.
 func (c *Checker) nodeFindings() ([]doctor.Finding, error) {
-	links, pins := &c.datapath.links, &c.datapath.pins
-	router := links.router
+	router := c.datapath.links.router
 	if router == nil {
 		return nil, ErrNotStarted
 	}
-	pinFindings, pinsErr := pins.findings()
-	programs, programsErr := pins.programFindings(links)
 	sysctls, sysctlsErr := router.findings()
 	uplinks, uplinksErr := c.datapath.uplinks.findings()
 	fromUplinks, fromUplinksErr := c.datapath.fromUplinks.findings()
-	blocks, blocksErr := c.datapath.remoteBlocks.findings(pins)
+	blocks, blocksErr := c.datapath.remoteBlocks.findings(&c.datapath.pins)
 	firewalls, firewallsErr := c.datapath.firewallFindings()
-	return slices.Concat(pinFindings, programs, sysctls, uplinks, fromUplinks, blocks, firewalls),
-		errors.Join(pinsErr, programsErr, sysctlsErr, uplinksErr, fromUplinksErr, blocksErr, firewallsErr)
+	return slices.Concat(sysctls, uplinks, fromUplinks, blocks, firewalls),
+		errors.Join(sysctlsErr, uplinksErr, fromUplinksErr, blocksErr, firewallsErr)
 }
 
 // orphanLinks finds host ends, which package link makes and removes. It calls owners after it has read the kernel.

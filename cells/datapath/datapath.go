@@ -49,7 +49,7 @@ func New(cfg Config, log *slog.Logger) (*Datapath, error) {
 	}
 	uplinks := newUplinks(uplinkEgress, log)
 	return &Datapath{
-		cfg: cfg, log: log, pins: pins{root: cfg.BPFRoot, loader: newLoader(cfg, bpf.EndpointObject(), log)},
+		cfg: cfg, log: log, pins: pins{loader: newLoader(cfg, bpf.EndpointObject(), log)},
 		uplinks: uplinks, fromUplinks: newUplinks(uplinkIngress, log), enforcer: newEnforcer(uplinks, log), sweeper: sweeper{takeOverAfter: takeOverAfter},
 	}, nil
 }

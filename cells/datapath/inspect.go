@@ -11,7 +11,6 @@ import (
 
 	"porin.dev/porin/cells/datapath/loader"
 	"porin.dev/porin/cells/link"
-	"porin.dev/porin/internal/netns"
 	"porin.dev/porin/internal/nl"
 	"porin.dev/porin/internal/tchook"
 )
@@ -40,18 +39,14 @@ func Inspect(bpfRoot string) (Inspection, error) {
 	return Inspection{programs, maps, attachments}, errors.Join(pinsErr, attachmentsErr)
 }
 
+// inspectLinks lists the filters of all host ends, and our program on other devices. It leaves out links that go
+// meanwhile.
 func inspectLinks() (attachments []ProgramAtALink, err error) {
 	handle, err := netlink.NewHandle(unix.NETLINK_ROUTE)
 	if err != nil {
 		return nil, err
 	}
 	defer handle.Close()
-	return attachedTo(handle)
-}
-
-// attachedTo lists the filters of all host ends, and our program on other devices, which must be devices of the calling
-// thread's network namespace. It leaves out links that go meanwhile.
-func attachedTo(handle *netlink.Handle) (attachments []ProgramAtALink, err error) {
 	links, err := nl.Dump(handle.LinkList)
 	if err != nil {
 		return nil, fmt.Errorf("list links: %w", err)
@@ -89,19 +84,6 @@ func attachedTo(handle *netlink.Handle) (attachments []ProgramAtALink, err error
 		}
 	}
 	return attachments, nil
-}
-
-// attachedPrograms are the IDs of the programs on devices.
-func (n *nodeLinks) attachedPrograms() (map[uint32]bool, error) {
-	if n.reader == nil {
-		return nil, ErrNotStarted
-	}
-	attachments, err := netns.Call(int(n.namespace.Fd()), func() ([]ProgramAtALink, error) { return attachedTo(n.reader) })
-	attached := map[uint32]bool{}
-	for _, at := range attachments {
-		attached[at.ProgramID] = true
-	}
-	return attached, err
 }
 
 // Detached is a program that [DetachUplinks] has taken off a device.

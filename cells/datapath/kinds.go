@@ -20,8 +20,6 @@ const (
 	mapEntryMissing = "map-entry-missing"
 	mapEntryDiffers = "map-entry-differs"
 	mapEntryOrphan  = "map-entry-orphan"
-	mapOrphan       = "map-orphan"
-	pinMissing      = "pin-missing"
 	forwardingOff   = "forwarding-off"
 
 	forwardingDropped = "forwarding-dropped"
@@ -45,7 +43,7 @@ func (*Checker) Kinds() []doctor.Kind {
 		{Name: linkOrphan, Meaning: "a host interface bears Porin's mark and belongs to no endpoint", Repair: removed},
 		{Name: programMissing, Meaning: "a program is not attached to an endpoint's host interface: its packets are not checked", Repair: anew},
 		{Name: programDiffers, Meaning: "another program is attached to an endpoint's host interface, in the place of ours", Repair: "it is replaced"},
-		{Name: programOrphan, Meaning: "a program of Porin's is loaded or pinned, and no agent or endpoint uses it", Repair: "a pin is removed; of a program that is not pinned, find the process that holds it"},
+		{Name: programOrphan, Meaning: "a program of Porin's is on a device of the node, and neither a policy nor another node needs it there", Repair: "it is detached"},
 		{Name: routeMissing, Meaning: "the node has no route to an endpoint", Repair: anew, About: doctor.Addresses},
 		{Name: routeDiffers, Meaning: "the node's route to an endpoint leads elsewhere", Repair: anew, About: doctor.Addresses},
 		{Name: routeOrphan, Meaning: "a route of Porin's leads to an endpoint that does not have this address", Repair: removed, About: doctor.Addresses},
@@ -54,8 +52,6 @@ func (*Checker) Kinds() []doctor.Kind {
 		{Name: mapEntryMissing, Meaning: "the programs do not know an endpoint, and drop its packets or do not count them", Repair: anew, About: doctor.Addresses},
 		{Name: mapEntryDiffers, Meaning: "the programs have wrong data of an endpoint", Repair: anew, About: doctor.Addresses},
 		{Name: mapEntryOrphan, Meaning: "the programs know an endpoint that does not exist", Repair: removed, About: doctor.Addresses},
-		{Name: mapOrphan, Meaning: "a map is pinned below the BPF root that no program of this agent uses", Repair: "the pin is removed"},
-		{Name: pinMissing, Meaning: "a program or map of this agent is not pinned where the next agent looks for it", Repair: "it is pinned again"},
 		{Name: uplinkProgramMissing, Meaning: "an endpoint has an egress policy, or other nodes are known, and an uplink device lacks the program to_uplink: packets that endpoints with an egress policy send there are dropped", Repair: "it is attached; if the device refuses it, remove the filter of priority 1 or the qdisc ingress that another program has there"},
 		{Name: fromUplinkMissing, Meaning: "other nodes are known, and a device lacks the program from_uplink: packets from pods of other nodes can only go through the node's stack there", Repair: "it is attached; if the device refuses it, remove the filter of priority 3 or the qdisc ingress that another program has there"},
 		{Name: remoteBlockDiffers, Meaning: "the programs do not know a block of another node, so that connections with its pods go through the stack, or know a block that belongs to no other node, so that packets to it are not masqueraded", Repair: "the map is written as it should be"},

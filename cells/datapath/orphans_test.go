@@ -3,14 +3,12 @@ package datapath_test
 import (
 	"net/netip"
 	"os"
-	"path/filepath"
 	"testing"
 
 	"github.com/cilium/ebpf"
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
-	v1 "porin.dev/porin/api/v1"
 	"porin.dev/porin/bpf"
 	"porin.dev/porin/bpf/abi"
 	"porin.dev/porin/cells/datapath"
@@ -50,47 +48,10 @@ var orphans = []orphan{
 		must(t, c.pinned(t, bpf.Drops).Put(uint32(99), make([]abi.Drops, ebpf.MustPossibleCPU())))
 		return "map entry drops 99"
 	}},
-	{"programs of another agent", "program-orphan", func(t *testing.T, c *checkedNode, p *pod) string {
-		c.pin(t, "programs", "0123456789abcdef", "from_pod")
-		return "pinned programs 0123456789abcdef"
-	}},
-	{"a map of another agent", "map-orphan", func(t *testing.T, c *checkedNode, p *pod) string {
-		c.pin(t, "maps", "policy")
-		return "pinned map maps/policy"
-	}},
-	{"a map that was staged", "map-orphan", func(t *testing.T, c *checkedNode, p *pod) string {
-		c.pin(t, "staging", "links")
-		return "pinned map staging/links"
-	}},
-	{"a map is not pinned", "pin-missing", func(t *testing.T, c *checkedNode, p *pod) string {
-		must(t, os.Remove(filepath.Join(c.cfg.BPFRoot, "maps", bpf.Links)))
-		return "pin maps/links"
-	}},
-	{"another map is pinned in its place", "pin-missing", func(t *testing.T, c *checkedNode, p *pod) string {
-		must(t, os.Remove(filepath.Join(c.cfg.BPFRoot, "maps", bpf.Drops)))
-		c.pin(t, "maps", bpf.Drops)
-		return "pin maps/drops"
-	}},
-	{"a program is not pinned", "pin-missing", func(t *testing.T, c *checkedNode, p *pod) string {
-		digest := c.datapath.Status().Digest
-		must(t, os.RemoveAll(filepath.Join(c.cfg.BPFRoot, "programs", digest, bpf.ToPod)))
-		return "pin programs/" + digest + "/to_pod"
-	}},
 	{"forwarding is off", "forwarding-off", func(t *testing.T, c *checkedNode, p *pod) string {
 		must(t, c.Do(func() error { return os.WriteFile("/proc/sys/net/ipv4/ip_forward", []byte("0"), 0) }))
 		return "net.ipv4.ip_forward"
 	}},
-}
-
-// pin pins a map without an owner below the root.
-func (n *node) pin(t *testing.T, path ...string) {
-	t.Helper()
-	m, err := ebpf.NewMap(&ebpf.MapSpec{Type: ebpf.Array, KeySize: 4, ValueSize: 4, MaxEntries: 1})
-	must(t, err)
-	defer m.Close()
-	pin := filepath.Join(append([]string{n.cfg.BPFRoot}, path...)...)
-	must(t, os.MkdirAll(filepath.Dir(pin), 0o700))
-	must(t, m.Pin(pin))
 }
 
 func TestExamineOrphans(t *testing.T) {
@@ -112,11 +73,6 @@ func TestExamineOrphans(t *testing.T) {
 				t.Errorf("the repair broke %q", got)
 			}
 		})
-	}
-	c.stop(t)
-	c.start(t)
-	if !c.datapath.Status().Adopted {
-		t.Error("the next agent does not find what was pinned again")
 	}
 }
 
@@ -168,28 +124,6 @@ func TestExamineOrphanLinkAttachment(t *testing.T) {
 	}
 }
 
-// A program that another process holds cannot be ended from here.
-func TestExamineLoadedProgram(t *testing.T) {
-	c, _ := newCheckedNode(t, 0)
-	spec, err := bpf.Endpoint()
-	must(t, err)
-	must(t, spec.Variables[bpf.GatewayIPv4].Set(v1.GatewayIPv4.As4()))
-	maps := map[string]*ebpf.Map{}
-	for _, name := range bpf.MapNames() {
-		maps[name] = c.pinned(t, name)
-		spec.Maps[name].MaxEntries = maps[name].MaxEntries()
-	}
-	spec.Maps[bpf.Recount].MaxEntries = 1
-	other, err := ebpf.NewCollectionWithOptions(spec, ebpf.CollectionOptions{MapReplacements: maps})
-	must(t, err)
-	findings := c.examine(t, "")
-	if kindsOf(findings) != "program-orphan program-orphan program-orphan program-orphan" || findings[0].Repair != nil {
-		t.Errorf("found %+v", findings)
-	}
-	other.Close()
-	c.wantHealthy(t)
-}
-
 func TestExamineForeignObjects(t *testing.T) {
 	c, pods := newCheckedNode(t, 1)
 	another, _ := newCheckedNode(t, 1) // another agent, with its own programs, in a namespace of its own
@@ -203,8 +137,6 @@ func TestExamineForeignObjects(t *testing.T) {
 	must(t, handle.RouteAdd(testutil.HostRoute(uplink, unknownAddr.Next(), testutil.RouteProtocol)))
 	must(t, handle.NeighSet(testutil.PermanentNeighbour(uplink, unknownAddr, testutil.MAC(2))))
 	must(t, handle.FilterReplace(testutil.Filter(link, netlink.HANDLE_MIN_INGRESS, 7, 9, passAll(t))))
-	c.pin(t, "..", "other")
-	c.pin(t, "others", "map")
 	c.wantHealthy(t)
 	another.wantHealthy(t)
 }

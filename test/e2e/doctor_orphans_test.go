@@ -75,24 +75,11 @@ func (r *rig) orphans(host *netlink.LinkAttrs) (kinds map[string]int) {
 	if _, err := r.node.AddVeth(testutil.Veth{Name: "porabcdefghijkl", MAC: testutil.MAC(2, 1), Peer: testutil.NetNS(r), PeerName: "eth0"}); err != nil {
 		r.Fatal(err)
 	}
-	extra, err := ebpf.NewMap(&ebpf.MapSpec{Type: ebpf.Array, KeySize: 4, ValueSize: 4, MaxEntries: 1})
-	if err != nil {
-		r.Fatal(err)
-	}
-	defer extra.Close()
-	used, err := ebpf.NewProgramFromID(ebpf.ProgramID(r.inspect().Programs[0].ID))
-	if err != nil {
-		r.Fatal(err)
-	}
-	defer used.Close()
-	previous := filepath.Join(r.node.BPFRoot, "programs", "0123456789abcdef")
-	err = errors.Join(
-		os.Mkdir(previous, 0o700), used.Pin(filepath.Join(previous, bpf.FromPod)),
+	err := errors.Join(
 		r.node.Netlink(r).RouteAdd(testutil.HostRoute(host.Index, stray, testutil.RouteProtocol)),
 		r.node.Netlink(r).NeighSet(testutil.PermanentNeighbour(host.Index, stray, testutil.MAC(2, 9))),
 		r.pinned(bpf.Endpoints).Put(abi.AddrOf(stray), abi.Endpoint{Ifindex: 9999, Id: 999}),
 		r.pinned(bpf.Links).Put(uint32(9999), abi.Link{Id: 999}),
-		extra.Pin(filepath.Join(r.node.BPFRoot, "maps", "extra")),
 		os.Mkdir(filepath.Join(r.node.StateDir, "deletions"), 0o700), // as the first plugin does that finds no agent
 		os.WriteFile(filepath.Join(r.node.StateDir, "deletions", "half.delete"), []byte(`{"containerID":`), 0o600),
 	)
@@ -100,7 +87,7 @@ func (r *rig) orphans(host *netlink.LinkAttrs) (kinds map[string]int) {
 		r.Fatal(err)
 	}
 	return map[string]int{
-		"link-orphan": 1, "route-orphan": 1, "neighbour-orphan": 1, "map-entry-orphan": 2, "map-orphan": 1, "program-orphan": 1, "deletion-record-waiting": 1,
+		"link-orphan": 1, "route-orphan": 1, "neighbour-orphan": 1, "map-entry-orphan": 2, "deletion-record-waiting": 1,
 	}
 }
 

@@ -24,21 +24,6 @@ func makeFolders(dirs ...string) error {
 	return nil
 }
 
-// removePins removes a folder of pins and names each. A pinned object lives on as long as a link or a program uses it.
-func removePins(dir string) (removed []string, err error) {
-	names, err := namesIn(dir)
-	if err != nil {
-		return nil, err
-	}
-	for _, name := range names {
-		if err := absentFile(os.Remove(filepath.Join(dir, name))); err != nil {
-			return removed, err
-		}
-		removed = append(removed, name)
-	}
-	return removed, absentFile(os.Remove(dir))
-}
-
 // namesIn lists what is in a folder that may not be there.
 func namesIn(dir string) (names []string, err error) {
 	entries, err := os.ReadDir(dir)

@@ -2,7 +2,7 @@
 //
 //	datapath.Start -> [Loader.Lock] -> [Loader.Load] -> [Objects]: programs to attach, maps to write
 //	                                                        | pinned below the BPF root
-//	doctor, Prune  -> [Loader.StalePins], [Loader.MissingPins], [Loader.StalePrograms]         porin bpf -> [Inspect]
+//	Prune          -> [Loader.PrunePins]                                                        porin bpf -> [Inspect]
 //
 // Below the root are maps/NAME, programs/DIGEST/NAME, and staging/, which is empty but while maps take the place of
 // others. The digest names the compiled object and its configuration. Programs that are pinned under the digest are

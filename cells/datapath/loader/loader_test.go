@@ -9,6 +9,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -188,8 +189,8 @@ func TestLoadResizesMaps(t *testing.T) {
 	if err := large.Maps.Drops.Lookup(uint32(1), &drops); err != nil || drops[0].ByReason[abi.DropARP] != 3 {
 		t.Errorf("drops %+v, error %v", drops, err)
 	}
-	if stale, err := n.loader(t).StalePins(large); err != nil || len(stale) != 1 || !stale[0].Program {
-		t.Errorf("stale %+v, error %v, want the programs on the small maps", stale, err)
+	if removed, err := n.loader(t).PrunePins(large); err != nil || len(removed) != 1 || !strings.HasPrefix(removed[0], "pinned programs ") {
+		t.Errorf("removed %q, error %v, want the programs on the small maps", removed, err)
 	}
 }
 
@@ -249,31 +250,27 @@ func TestLoadResizesConnections(t *testing.T) {
 	}
 }
 
-func TestStaleAndMissingPins(t *testing.T) {
+func TestPrunePins(t *testing.T) {
 	n := newNode(t)
 	l, own := n.loader(t), n.load(t)
 	n.cfg.Object = append([]byte("another"), n.cfg.Object...)
 	other := n.load(t)
-	for _, want := range []loader.StalePin{{Path: "programs/" + other.Digest, Program: true}} {
-		stale, err := l.StalePins(own)
-		if err != nil || len(stale) != 1 || stale[0] != want {
-			t.Errorf("stale %+v, error %v, want %+v", stale, err, want)
+	must(t, os.Mkdir(filepath.Join(n.cfg.Root, "staging"), 0o700))
+	for _, name := range []string{"maps/policy", "staging/links"} {
+		m, err := own.Maps.Links.Clone()
+		must(t, err)
+		must(t, m.Pin(filepath.Join(n.cfg.Root, name)))
+		must(t, m.Close())
+	}
+	for _, want := range [][]string{{"pinned programs " + other.Digest, "pinned map maps/policy", "pinned map staging/links"}, nil} {
+		if removed, err := l.PrunePins(own); err != nil || !slices.Equal(removed, want) {
+			t.Errorf("removed %q, error %v, want %q", removed, err, want)
 		}
-		must(t, l.RemovePin(want))
-		must(t, l.RemovePin(want)) // again, when there is nothing to do
 	}
-	loaded, err := l.StalePrograms(own)
-	if err != nil || len(loaded) != 4 {
-		t.Errorf("loaded and not ours: %v, error %v, want four", loaded, err)
-	}
-	must(t, os.Remove(filepath.Join(n.cfg.Root, "maps", bpf.Links)))
-	missing, err := l.MissingPins(own)
-	if err != nil || len(missing) != 1 || missing[0].Detail != "maps/links is not there" {
-		t.Fatalf("missing %+v, error %v", missing, err)
-	}
-	must(t, l.PinAgain(own, missing[0]))
-	if missing, err := l.MissingPins(own); err != nil || len(missing) > 0 {
-		t.Errorf("missing %+v, error %v", missing, err)
+	own.Close()
+	n.cfg.Object = n.cfg.Object[len("another"):]
+	if again := n.load(t); !again.Programs.Adopted {
+		t.Error("own programs are not adopted")
 	}
 }
 

@@ -210,7 +210,7 @@ func (m *Maps) publish(ctx context.Context, cfg Config) error {
 
 func (m *Maps) publication(cfg Config) (operations []func() error) {
 	// The staged maps of a killed agent may be older than the pinned ones.
-	clearStaging := func() error { _, err := removePins(cfg.stagingDir()); return err }
+	clearStaging := func() error { return os.RemoveAll(cfg.stagingDir()) }
 	operations = append(operations, clearStaging)
 	// Usage counts the entries of Connections: its pin goes first and comes last, so that the two are never of different
 	// starts.
