@@ -142,10 +142,9 @@ func (c *Checker) nodeFindings() ([]doctor.Finding, error) {
 	sysctls, sysctlsErr := router.findings()
 	uplinks, uplinksErr := c.datapath.uplinks.findings()
 	fromUplinks, fromUplinksErr := c.datapath.fromUplinks.findings()
-	blocks, blocksErr := c.datapath.remoteBlocks.findings(&c.datapath.pins)
 	firewalls, firewallsErr := c.datapath.firewallFindings()
-	return slices.Concat(sysctls, uplinks, fromUplinks, blocks, firewalls),
-		errors.Join(sysctlsErr, uplinksErr, fromUplinksErr, blocksErr, firewallsErr)
+	return slices.Concat(sysctls, uplinks, fromUplinks, firewalls),
+		errors.Join(sysctlsErr, uplinksErr, fromUplinksErr, firewallsErr)
 }
 
 // orphanLinks finds host ends, which package link makes and removes. It calls owners after it has read the kernel.

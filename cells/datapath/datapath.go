@@ -21,15 +21,14 @@ import (
 // Datapath is this node's part of the kernel. Its Links, Uplinks, Maps and Pins answer [ErrNotStarted] unless it is
 // started.
 type Datapath struct {
-	cfg          Config
-	log          *slog.Logger
-	pins         pins
-	maps         kernelMaps
-	links        nodeLinks
-	uplinks      *uplinks
-	fromUplinks  *uplinks
-	remoteBlocks remoteBlocks
-	enforcer     *Enforcer
+	cfg         Config
+	log         *slog.Logger
+	pins        pins
+	maps        kernelMaps
+	links       nodeLinks
+	uplinks     *uplinks
+	fromUplinks *uplinks
+	enforcer    *Enforcer
 
 	sweeper      sweeper
 	flowEvents   flowEvents
@@ -138,7 +137,6 @@ func (d *Datapath) stop() error {
 		return nil
 	}
 	d.stopUplinks()
-	d.remoteBlocks.forget()
 	err := errors.Join(d.enforcer.stop(), d.links.stop(), d.flowEvents.stop(), d.translations.stop(), d.namespace.Close())
 	d.maps.set(nil)
 	d.pins.set(nil)

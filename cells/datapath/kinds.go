@@ -26,7 +26,6 @@ const (
 
 	uplinkProgramMissing = "uplink-program-missing"
 	fromUplinkMissing    = "from-uplink-missing"
-	remoteBlockDiffers   = "remote-block-differs"
 )
 
 // Kinds implements doctor.Checker.
@@ -54,7 +53,6 @@ func (*Checker) Kinds() []doctor.Kind {
 		{Name: mapEntryOrphan, Meaning: "the programs know an endpoint that does not exist", Repair: removed, About: doctor.Addresses},
 		{Name: uplinkProgramMissing, Meaning: "an endpoint has an egress policy, or other nodes are known, and an uplink device lacks the program to_uplink: packets that endpoints with an egress policy send there are dropped", Repair: "it is attached; if the device refuses it, remove the filter of priority 1 or the qdisc ingress that another program has there"},
 		{Name: fromUplinkMissing, Meaning: "other nodes are known, and a device lacks the program from_uplink: packets from pods of other nodes can only go through the node's stack there", Repair: "it is attached; if the device refuses it, remove the filter of priority 3 or the qdisc ingress that another program has there"},
-		{Name: remoteBlockDiffers, Meaning: "the programs do not know a block of another node, so that connections with its pods go through the stack, or know a block that belongs to no other node, so that packets to it are not masqueraded", Repair: "the map is written as it should be"},
 		{Name: forwardingOff, Meaning: "the node does not forward packets: containers reach nothing but each other", Repair: "it is enabled"},
 		{Name: forwardingDropped, Meaning: "no connection of a container through the node's stack is answered, and a firewall of the node drops what it does not accept", Repair: "have the chain that is named accept what the interfaces `por*` send and get, by the program that owns it"},
 	}
