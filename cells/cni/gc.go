@@ -9,8 +9,6 @@ import (
 
 	"porin.dev/porin/cells/endpoint"
 	"porin.dev/porin/cells/endpointmanager"
-	"porin.dev/porin/cells/server"
-	"porin.dev/porin/internal/netns"
 )
 
 // gcConfig is what GC reads of a network configuration besides.
@@ -33,9 +31,6 @@ func (h handler) gc(ctx context.Context, c call) error {
 	gc := endpointmanager.GC{Network: c.config.Name, Valid: map[endpoint.Attachment]bool{}, Began: c.began, DryRun: config.DryRun}
 	for _, one := range *config.Valid {
 		gc.Valid[endpoint.Attachment{ContainerID: one.ContainerID, IfName: one.IfName}] = true
-	}
-	if caller, _ := server.CallerOf(ctx); caller.PID != 0 { // the runtime's process is visible, and so are its pods'
-		gc.InUse = netns.InUse
 	}
 	result := h.Manager.Collect(ctx, gc)
 	switch {

@@ -24,8 +24,7 @@ type Config struct {
 	MaxEndpoints uint16
 	// CriticalNamespaces and CriticalPriorityClasses say which pods' endpoints are made before all others.
 	CriticalNamespaces, CriticalPriorityClasses []string
-	// GCShare is the part of a network's endpoints, from 0 to 1, that one GC call may delete. Of more it deletes only
-	// those whose network namespace has no process; the rest needs a second call.
+	// GCShare is the part of a network's endpoints, from 0 to 1, that one GC call may delete. More needs a second call.
 	GCShare float64
 }
 
@@ -46,7 +45,7 @@ func (c *Config) Flags(fs *pflag.FlagSet) {
 	fs.IntVar(&c.Parallel, "endpoint-parallel", c.Parallel, "endpoints that are made at the same time; as many are taken down")
 	fs.StringSliceVar(&c.CriticalNamespaces, "endpoint-critical-namespaces", c.CriticalNamespaces, "namespaces whose pods are attached before all others")
 	fs.StringSliceVar(&c.CriticalPriorityClasses, "endpoint-critical-priority-classes", c.CriticalPriorityClasses, "priority classes whose pods are attached before all others")
-	fs.Float64Var(&c.GCShare, "endpoint-gc-share", c.GCShare, "part of a network's endpoints, 0 to 1, that one GC call may delete; of more, those without a process go, and the rest at a second call")
+	fs.Float64Var(&c.GCShare, "endpoint-gc-share", c.GCShare, "part of a network's endpoints, 0 to 1, that one GC call may delete; more go at a second call")
 }
 
 // Validate reports every fault.

@@ -20,9 +20,6 @@ type GC struct {
 	Valid   map[endpoint.Attachment]bool // these stay
 	Began   time.Duration                // when the caller began, on CLOCK_BOOTTIME; later endpoints stay. 0 is now
 	DryRun  bool                         // only tell
-	// InUse returns the network namespaces that have a process, by cookie. It is used by a call that wants much. It is nil
-	// where the agent does not see the node's processes.
-	InUse func() (map[uint64]bool, error)
 }
 
 // GCResult says what a [GC] did.
@@ -44,9 +41,8 @@ const inARow = time.Hour
 // Collect implements [Manager].
 //
 // A caller that comes with an empty list by mistake would cut the whole node off. So a call that wants more than
-// Config.GCShare of the network's endpoints takes down only those whose network namespace no process has any more, as
-// the kernel shows it. The rest is withheld, and the next call of that network takes down what both of them name. A dry
-// run counts as no call.
+// Config.GCShare of the network's endpoints takes down none of them. The next call of that network takes down what both
+// of them name. A dry run counts as no call.
 func (m *manager) Collect(ctx context.Context, gc GC) (result GCResult) {
 	if err := m.registry.refusal(); err != nil {
 		result.Errors = []error{fmt.Errorf("collect garbage of network %q: %w", gc.Network, err)}
@@ -85,37 +81,13 @@ func (m *manager) limit(gc GC, stale []*managed, live int) ([]*managed, error) {
 	if second && gc.Began-before.at < inARow {
 		return slices.DeleteFunc(stale, func(e *managed) bool { return !before.named[e.attachment] }), nil
 	}
-	empty, rest, why := withoutProcess(gc, stale)
-	if len(rest) == 0 {
-		return empty, nil
-	}
 	named := map[endpoint.Attachment]bool{}
-	for _, e := range rest {
+	for _, e := range stale {
 		named[e.attachment] = true
 	}
 	m.registry.withLock(func() { m.registry.withheld[gc.Network] = withheld{named, gc.Began} })
-	return empty, fmt.Errorf("%d of the %d endpoints of network %q are not valid, which is more than %.0f %%, and %d of them stay: %s. Call again to take them down",
-		len(stale), live, gc.Network, 100*m.cfg.GCShare, len(rest), why)
-}
-
-// withoutProcess parts the endpoints whose namespace is known and has no process from the rest, and says why the rest
-// stays.
-func withoutProcess(gc GC, stale []*managed) (empty, rest []*managed, why string) {
-	if gc.InUse == nil {
-		return nil, stale, "the agent does not see the processes of the node"
-	}
-	inUse, err := gc.InUse()
-	if err != nil {
-		return nil, stale, fmt.Sprintf("the processes of the node: %v", err)
-	}
-	for _, e := range stale {
-		if cookie := e.spec.NetNSCookie; cookie != 0 && !inUse[cookie] {
-			empty = append(empty, e)
-		} else {
-			rest = append(rest, e)
-		}
-	}
-	return empty, rest, "a process is in their network namespace, or it is not known"
+	return nil, fmt.Errorf("%d of the %d endpoints of network %q are not valid, which is more than %.0f %%, so they stay. Call again to take them down",
+		len(stale), live, gc.Network, 100*m.cfg.GCShare)
 }
 
 func (s routes) collect(w http.ResponseWriter, r *http.Request) error {

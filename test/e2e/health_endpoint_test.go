@@ -119,12 +119,11 @@ func TestHealthEndpointOverRestart(t *testing.T) {
 // No runtime knows the health endpoint.
 func TestHealthEndpointNotCollected(t *testing.T) {
 	r := newRig(t, withHealth)
-	ep, pod := r.healthEndpoint(), r.pod()
-	if err := r.forgetful(nil).GC(); err != nil {
+	ep, keep, _ := r.healthEndpoint(), r.pod().Container, r.pod()
+	if err := r.forgetful(nil).GC(keep); err != nil {
 		t.Error(err)
 	}
-	r.attached("after GC", &testutil.Container{ID: ep.ContainerID})
-	_ = pod
+	r.attached("after GC", keep, &testutil.Container{ID: ep.ContainerID})
 	if after := r.healthEndpoint(); after.ID != ep.ID || after.Host != ep.Host {
 		t.Errorf("the endpoint was %+v and is %+v", ep, after)
 	}
