@@ -40,9 +40,6 @@ func (h handler) add(w http.ResponseWriter, r *http.Request, c call) error {
 
 func (h handler) attach(ctx context.Context, c call) (endpoint.Endpoint, error) {
 	spec, err := c.spec()
-	if err == nil {
-		err = h.Chains.check(spec.Network)
-	}
 	if err != nil {
 		return endpoint.Endpoint{}, err
 	}

@@ -13,7 +13,7 @@ import (
 // besides what endpointmanager, link and ipam provide.
 func Module(cfg Config) fx.Option {
 	return cell.Module("cni",
-		fx.Supply(fx.Private, cfg, newChains(cfg.ConfDir), &calls{}),
+		fx.Supply(fx.Private, cfg, &calls{}),
 		server.Provide(newHandler),
 		fx.Provide(newHeartbeat, fx.Private),
 		server.Watch(func(w *heartbeatWriter) *heartbeatWriter { return w }),
@@ -22,12 +22,10 @@ func Module(cfg Config) fx.Option {
 	)
 }
 
-// Config says which folders of the node the cell uses.
+// Config says which files of the node the cell uses.
 type Config struct {
 	// StateDir is the agent's, which plugins know.
 	StateDir string
-	// ConfDir has the lists of plugins that the container runtime reads; the empty string when the agent cannot see it.
-	ConfDir string
-	// ConfPath is the agent's file there; the empty string when it writes none.
+	// ConfPath is the agent's file in the folder that the container runtime reads; the empty string when it writes none.
 	ConfPath string
 }

@@ -89,7 +89,7 @@ func newTestAgent(t *testing.T) *testAgent {
 	return &testAgent{t: t, manager: manager, caller: server.Caller{NetNSCookie: own}, handler: handler{
 		Log: slog.New(slog.DiscardHandler), Manager: manager, Lookup: table, Inspector: noDifference{},
 		Plugins: delegate.New(delegate.Config{BinDirs: []string{t.TempDir()}}), Examiner: healthy{}, Capacity: brokenReason(""),
-		Calls: &calls{}, Chains: newChains(""),
+		Calls: &calls{},
 	}}
 }
 

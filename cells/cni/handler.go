@@ -45,7 +45,6 @@ type handler struct {
 	Plugins   *delegate.Plugins
 	Examiner  Examiner
 	Capacity  Capacity
-	Chains    *chains
 	Calls     *calls
 }
 

@@ -73,7 +73,7 @@ func Cells(cfg Config) fx.Option {
 		monitor.Module(cfg.Monitor),
 		flow.Module(cfg.Flow),
 		metrics.Module(cfg.Metrics),
-		cni.Module(cni.Config{StateDir: cfg.EndpointManager.StateDir, ConfDir: cfg.cniConfDir(), ConfPath: cfg.CNIConfPath}),
+		cni.Module(cni.Config{StateDir: cfg.EndpointManager.StateDir, ConfPath: cfg.CNIConfPath}),
 		supervisor.Module(cfg.Supervisor),
 		server.Module(cfg.Server, server.Info{Version: version.Of(), Node: cfg.NodeName}),
 		cniConfModule(cfg),

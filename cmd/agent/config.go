@@ -168,14 +168,6 @@ func (c Config) policy() policy.Config {
 	return c.Policy
 }
 
-// cniConfDir is where the container runtime reads its lists of plugins.
-func (c Config) cniConfDir() string {
-	if c.CNIConfPath == "" {
-		return "/etc/cni/net.d"
-	}
-	return filepath.Dir(c.CNIConfPath)
-}
-
 // Validate reports every fault of every cell.
 func (c Config) Validate() error {
 	errs := []error{

@@ -3,7 +3,6 @@ package e2e
 import (
 	"os"
 	"path/filepath"
-	"strings"
 	"testing"
 
 	"github.com/containernetworking/cni/libcni"
@@ -88,26 +87,4 @@ func TestConflistAgentFails(t *testing.T) {
 	if _, err := os.Stat(path); err == nil {
 		t.Errorf("there is %s", path)
 	}
-}
-
-func TestConflistTuningMAC(t *testing.T) {
-	testutil.Root(t)
-	node := testutil.NewNode(t)
-	folder := filepath.Join(node.Dir, "net.d")
-	r := rigOn(t, node, "--cni-conf-path="+filepath.Join(folder, "05-porin.conflist"))
-	loadList(t, filepath.Join(folder, "05-porin.conflist"))
-	tuned := filepath.Join(folder, "10-tuned.conflist")
-	list := `{"cniVersion":"1.0.0","name":"tuned","plugins":[
-		{"type":"porin-cni","socket":"` + node.Socket + `","stateDir":"` + node.StateDir + `"},
-		{"type":"tuning","mac":"02:00:00:00:00:01"}]}`
-	if err := os.WriteFile(tuned, []byte(list), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	r.cni.List = loadList(t, tuned)
-	_, err := r.cni.Add(testutil.NewContainer(t))
-	failedAs(t, err, codeInvalidConfig)
-	if err == nil || !strings.Contains(err.Error(), tuned) {
-		t.Errorf("error %v, want one that names %s", err, tuned)
-	}
-	r.nothingLeft()
 }
