@@ -62,52 +62,33 @@ func (s routes) accept(w http.ResponseWriter, r *http.Request) error {
 	return answerDeletion(w, s.Holder.Accept(r.Context(), a))
 }
 
-// heldBy finds what is held by its text form, which is none of an attachment where that is not known, or by what porin
-// status prints of it: a beginning of the container ID that fits one alone. The interface may be left out. The empty
-// string is all.
-func (s routes) heldBy(text string) (endpoint.Attachment, error) {
+// heldBy finds what is held by its text form, or by what porin status prints of it: a beginning of the container ID that
+// fits one alone. The interface may be left out. The empty string is all.
+func (s routes) heldBy(text string) (all endpoint.Attachment, err error) {
 	if text == "" {
-		return endpoint.Attachment{}, nil
-	}
-	for _, h := range s.Holder.Held() {
-		if a := h.Endpoint.Spec.Attachment; a.String() == text { // also of a link whose container is not known
-			return a, nil
-		}
+		return all, nil
 	}
 	containerID, ifname, named := strings.Cut(text, ":")
-	if err := endpoint.ValidateContainerID(containerID); err != nil {
-		return endpoint.Attachment{}, err
-	}
-	var whole, begin []endpoint.Attachment
+	var fits []string
+	var found endpoint.Attachment
 	for _, h := range s.Holder.Held() {
 		a := h.Endpoint.Spec.Attachment
-		switch {
-		case named && a.IfName != ifname:
-		case a.ContainerID == containerID:
-			whole = append(whole, a)
-		case strings.HasPrefix(a.ContainerID, containerID):
-			begin = append(begin, a)
+		if a.String() == text { // also of a link whose container is not known
+			return a, nil
+		}
+		if strings.HasPrefix(a.ContainerID, containerID) && (!named || a.IfName == ifname) {
+			fits, found = append(fits, a.String()), a
 		}
 	}
-	fits := whole
-	if len(whole) == 0 {
-		fits = begin
+	if err := endpoint.ValidateContainerID(containerID); err != nil {
+		return all, err
 	}
 	switch len(fits) {
 	case 0:
-		return endpoint.Attachment{}, fmt.Errorf("accept %.64s: %w", text, ErrNotHeld)
+		return all, fmt.Errorf("accept %.64s: %w", text, ErrNotHeld)
 	case 1:
-		return fits[0], nil
+		return found, nil
 	}
 	const shown = 10
-	var names []string
-	for _, a := range fits[:min(len(fits), shown)] {
-		names = append(names, a.String())
-	}
-	more := ""
-	if len(fits) > shown {
-		more = fmt.Sprintf(" and %d more", len(fits)-shown)
-	}
-	return endpoint.Attachment{}, fault.New(fault.Conflict,
-		fmt.Sprintf("accept %.64s: it fits %d of what the agent holds: %s%s", text, len(fits), strings.Join(names, ", "), more))
+	return all, fault.New(fault.Conflict, fmt.Sprintf("accept %.64s: it fits %d of what the agent holds, such as %s", text, len(fits), strings.Join(fits[:min(len(fits), shown)], ", ")))
 }

@@ -103,14 +103,15 @@ func TestAcceptByShortName(t *testing.T) {
 		left   int
 	}{
 		{"link/48", http.StatusOK, `"deleted":1`, 7},
-		{"238e954f92c2:eth0", http.StatusConflict, "it fits 2 of what the agent holds: 238e954f92c2aa:eth0, 238e954f92c2bb:eth0", 7},
+		{"238e954f92c2:eth0", http.StatusConflict, "it fits 2 of what the agent holds, such as 238e954f92c2aa:eth0, 238e954f92c2bb:eth0", 7},
 		{"238e", http.StatusConflict, "it fits 3 of what the agent holds", 7},
 		{"238e954f92c3:eth1", http.StatusNotFound, "holds no such attachment", 7},
 		{":eth0", http.StatusBadRequest, "", 7},
 		{"238e954f92c2a:eth0", http.StatusOK, `"deleted":1`, 6},
 		{"238e954f92c2:eth0", http.StatusOK, `"deleted":1`, 5},
 		{"238e954f92c3", http.StatusOK, `"deleted":1`, 4},
-		{"c1", http.StatusOK, `"deleted":1`, 3}, // the whole ID, though others begin with it
+		{"c1", http.StatusConflict, "it fits 3 of what the agent holds, such as c1:eth0, c10:eth0, c11:eth0", 4},
+		{"c1:eth0", http.StatusOK, `"deleted":1`, 3},
 		{unnamed[0].Host.Name[:12], http.StatusOK, `"deleted":1`, 2},
 		{"d", http.StatusNotFound, "holds no such attachment", 2},
 	} {
