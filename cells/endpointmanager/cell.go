@@ -21,7 +21,7 @@ func Module(cfg Config) fx.Option {
 		fx.Supply(fx.Private, cfg),
 		fx.Provide(restored.New),
 		fx.Provide(NewTable, fx.Private),
-		fx.Provide(newQueues, newWaits, fx.Private),
+		fx.Provide(func(cfg Config) *admission.Queues { return admission.NewQueues(cfg.Parallel) }, fx.Private),
 		fx.Provide(newManager, fx.Private),
 		fx.Provide(
 			func(m *manager) Service { return m },
@@ -50,8 +50,4 @@ func newManager(lc fx.Lifecycle, p Params, queues *admission.Queues, barrier *re
 	m := build(p, queues, barrier)
 	lc.Append(fx.Hook{OnStart: m.Start, OnStop: m.Stop})
 	return m
-}
-
-func newQueues(cfg Config, w waits) *admission.Queues {
-	return admission.NewQueues(cfg.Parallel, w.observe)
 }

@@ -97,7 +97,7 @@ type Params struct {
 func New(p Params) Service { return newUnmeasured(p) }
 
 func newUnmeasured(p Params) *manager {
-	return build(p, admission.NewQueues(p.Config.Parallel, func(admission.Lane, time.Duration) {}), restored.New())
+	return build(p, admission.NewQueues(p.Config.Parallel), restored.New())
 }
 
 // manager answers the calls. Each call finds its endpoint in the registry, posts a message to it, and waits for the

@@ -1,8 +1,6 @@
 package endpointmanager
 
 import (
-	"time"
-
 	"github.com/prometheus/client_golang/prometheus"
 
 	"porin.dev/porin/cells/endpoint"
@@ -17,7 +15,7 @@ type instruments struct {
 	failures *prometheus.CounterVec
 }
 
-func newInstruments(table *Table, a *admission.Queues, w waits) *instruments {
+func newInstruments(table *Table, a *admission.Queues) *instruments {
 	i := &instruments{
 		duration: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name:    "porin_endpoint_phase_duration_seconds",
@@ -29,7 +27,7 @@ func newInstruments(table *Table, a *admission.Queues, w waits) *instruments {
 			Help: "Phases of an ADD, DEL or restore that failed.",
 		}, []string{"operation", "phase"}),
 	}
-	i.Values = metrics.NewValues("porin_", i.duration, i.failures, w)
+	i.Values = metrics.NewValues("porin_", i.duration, i.failures)
 	states := i.Gauge("endpoints", "Endpoints of this node by state.", "state")
 	refused := i.Counter("endpoint_refused_transitions_total", "State transitions that the table forbids.")
 	waiting := i.Gauge("admission_waiting", "Operations that wait for their turn.", "lane")
@@ -46,25 +44,6 @@ func newInstruments(table *Table, a *admission.Queues, w waits) *instruments {
 		}
 	}
 	return i
-}
-
-// waits are how long operations waited for their turn, by lane.
-type waits struct{ *prometheus.HistogramVec }
-
-func newWaits() waits {
-	w := waits{prometheus.NewHistogramVec(prometheus.HistogramOpts{
-		Name:    "porin_admission_wait_seconds",
-		Help:    "How long operations waited for their turn.",
-		Buckets: prometheus.ExponentialBuckets(0.0001, 4, 10), // 0.1 ms to 26 s
-	}, []string{"lane"})}
-	for l := range admission.Lanes {
-		w.WithLabelValues(l.String()) // so that it is there from the beginning
-	}
-	return w
-}
-
-func (w waits) observe(l admission.Lane, d time.Duration) {
-	w.WithLabelValues(l.String()).Observe(d.Seconds())
 }
 
 // Observe implements [endpoint.Observer].

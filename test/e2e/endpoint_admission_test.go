@@ -9,8 +9,6 @@ import (
 
 func TestAdmissionManyADDs(t *testing.T) {
 	r := newRig(t, "--endpoint-parallel=1", "--metrics-address="+metricsAddress)
-	const waits, sum = `porin_admission_wait_seconds_count{lane="fair"}`, `porin_admission_wait_seconds_sum{lane="fair"}`
-	r.expect(map[string]float64{waits: 0, sum: 0})
 	var calls sync.WaitGroup
 	containers := make([]*testutil.Container, 32)
 	for i := range containers {
@@ -25,10 +23,10 @@ func TestAdmissionManyADDs(t *testing.T) {
 	}
 	calls.Wait()
 	r.expect(map[string]float64{
-		waits: 32, `porin_admission_waiting{lane="fair"}`: 0, `porin_admission_running{lane="fair"}`: 0,
-		`porin_admission_wait_seconds_count{lane="delete"}`: 0,
+		`porin_endpoint_phase_duration_seconds_count{operation="add",phase="admission"}`: 32,
+		`porin_admission_waiting{lane="fair"}`:                                           0, `porin_admission_running{lane="fair"}`: 0,
 	})
-	if waited := r.metrics()[sum]; waited <= 0 {
+	if waited := r.metrics()[`porin_endpoint_phase_duration_seconds_sum{operation="add",phase="admission"}`]; waited <= 0 {
 		t.Errorf("they waited %v s", waited)
 	}
 	for _, c := range containers {
@@ -39,6 +37,6 @@ func TestAdmissionManyADDs(t *testing.T) {
 		})
 	}
 	calls.Wait()
-	r.expect(map[string]float64{`porin_admission_wait_seconds_count{lane="delete"}`: 32})
+	r.expect(map[string]float64{`porin_endpoint_phase_duration_seconds_count{operation="del",phase="admission"}`: 32})
 	r.nothingLeft()
 }

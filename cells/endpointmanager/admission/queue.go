@@ -35,8 +35,7 @@ var ErrBusy = fault.New(fault.Deadline, "its turn did not come in the caller's t
 // of their own, so that creations which hang in the kernel never hold up a deletion. Among the namespaces of the fair
 // lane turns go round: a namespace that starts a thousand pods waits for itself, not others for it.
 type Queue struct {
-	limit  int
-	waited func(Lane, time.Duration) // told of each wait that ended in an admission
+	limit int
 
 	mu      sync.Mutex // guards the fields below
 	running [Lanes]int
@@ -51,10 +50,8 @@ type Queues struct {
 	delegated *Queue // of those with an IPAM plugin
 }
 
-// NewQueues returns queues that work on limit endpoints each. waited is told of each wait that ended in an admission.
-func NewQueues(limit int, waited func(Lane, time.Duration)) *Queues {
-	return &Queues{newQueue(limit, waited), newQueue(limit, waited)}
-}
+// NewQueues returns queues that work on limit endpoints each.
+func NewQueues(limit int) *Queues { return &Queues{newQueue(limit), newQueue(limit)} }
 
 func (a *Queues) Of(spec endpoint.Spec) *Queue {
 	if spec.IPAM.Type == "" {
@@ -81,9 +78,7 @@ type ticket struct {
 	turn      chan struct{}
 }
 
-func newQueue(limit int, waited func(Lane, time.Duration)) *Queue {
-	return &Queue{limit: limit, waited: waited, fair: map[string][]*ticket{}}
-}
+func newQueue(limit int) *Queue { return &Queue{limit: limit, fair: map[string][]*ticket{}} }
 
 // Enter waits for a turn, at most until ctx ends; then its error wraps [ErrBusy] or the context's cause. leave must be
 // called when the work is done.
@@ -96,11 +91,10 @@ func (a *Queue) Enter(ctx context.Context, l Lane, namespace string) (leave func
 	select {
 	case <-t.turn:
 	case <-ctx.Done():
-		if ahead, waiting := a.giveUp(t); waiting {
-			return nil, fmt.Errorf("%w: it waited %s behind %d others: %w", ErrBusy, time.Since(began).Round(time.Millisecond), ahead, ctx.Err())
+		if a.giveUp(t) {
+			return nil, fmt.Errorf("%w: it waited %s: %w", ErrBusy, time.Since(began).Round(time.Millisecond), ctx.Err())
 		}
 	}
-	a.waited(l, time.Since(began))
 	return func() { a.leave(t) }, nil
 }
 
@@ -144,37 +138,18 @@ func (a *Queue) leave(t *ticket) {
 	a.admit()
 }
 
-// giveUp takes back a ticket that waits yet, and tells how many were before it.
-func (a *Queue) giveUp(t *ticket) (ahead int, waiting bool) {
+// giveUp takes back a ticket that waits yet.
+func (a *Queue) giveUp(t *ticket) (waiting bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	select {
 	case <-t.turn:
-		return 0, false // its turn has just come
+		return false // its turn has just come
 	default:
 	}
-	ahead = a.ahead(t)
 	a.dequeue(t)
 	a.admit() // a deletion that gives up may have been all that creations waited for
-	return ahead, true
-}
-
-// ahead expects the lock.
-func (a *Queue) ahead(t *ticket) int {
-	switch t.lane {
-	case Deletions:
-		return slices.Index(a.plain[Deletions], t)
-	case Critical:
-		return len(a.plain[Deletions]) + slices.Index(a.plain[Critical], t)
-	}
-	mine := slices.Index(a.fair[t.namespace], t)
-	ahead := len(a.plain[Deletions]) + len(a.plain[Critical]) + mine
-	for namespace, others := range a.fair {
-		if namespace != t.namespace {
-			ahead += min(len(others), mine+1)
-		}
-	}
-	return ahead
+	return true
 }
 
 // enqueue expects the lock.

@@ -16,7 +16,7 @@ import (
 func admitted(t *testing.T, limit int, occupants []Lane, waiting []ticket) (order []string) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		a := newQueue(limit, func(Lane, time.Duration) {})
+		a := newQueue(limit)
 		var leave []func()
 		for _, l := range occupants {
 			out, err := a.Enter(t.Context(), l, "")
@@ -62,7 +62,7 @@ func TestOrder(t *testing.T) {
 
 func TestDeletionWhileCreationsHang(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		a := newQueue(2, func(Lane, time.Duration) {})
+		a := newQueue(2)
 		for range 2 {
 			if _, err := a.Enter(t.Context(), Fair, "a"); err != nil {
 				t.Fatal(err)
@@ -78,7 +78,7 @@ func TestDeletionWhileCreationsHang(t *testing.T) {
 
 func TestDeadline(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		a := newQueue(1, func(Lane, time.Duration) {})
+		a := newQueue(1)
 		leave, err := a.Enter(t.Context(), Fair, "a")
 		if err != nil {
 			t.Fatal(err)
@@ -104,7 +104,7 @@ func TestDeadline(t *testing.T) {
 // TestDeletionGivesUp: all that a creation waits for is a deletion that has no place itself.
 func TestDeletionGivesUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		a := newQueue(1, func(Lane, time.Duration) {})
+		a := newQueue(1)
 		leaveDeletion, err := a.Enter(t.Context(), Deletions, "")
 		if err != nil {
 			t.Fatal(err)
