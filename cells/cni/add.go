@@ -47,23 +47,7 @@ func (h handler) attach(ctx context.Context, c call) (endpoint.Endpoint, error) 
 	if err != nil {
 		return endpoint.Endpoint{}, err
 	}
-	h.deleteBroken(ctx, spec, namespace)
 	return h.Manager.Create(ctx, spec, namespace)
-}
-
-// deleteBroken takes down the endpoint that a repeated ADD would return, when the container's end is no longer as it
-// was made.
-func (h handler) deleteBroken(ctx context.Context, spec endpoint.Spec, namespace *endpoint.Namespace) {
-	ep, err := h.Lookup.Get(endpoint.ByAttachment(spec.Attachment))
-	if err != nil || ep.State != endpoint.Ready || ep.Spec.NetNSCookie != namespace.Cookie() {
-		return
-	}
-	difference, err := h.Inspector.Inspect(ctx, ep, namespace)
-	if err != nil || difference == "" {
-		return
-	}
-	h.Log.Warn("interface of a repeated ADD is made anew", "container", spec.Attachment.ContainerID, "ifname", spec.Attachment.IfName, "reason", difference)
-	h.Manager.Delete(ctx, spec.Attachment, endpoint.DeleteConfig{Began: max(0, spec.Began-1)}) // before this ADD
 }
 
 // receiveNamespace opens the descriptor of the container's network namespace that came with the call. The caller closes

@@ -42,13 +42,6 @@ func (l linked) Attach(ctx context.Context, ep endpoint.Endpoint, namespace *end
 
 type noDifference struct{}
 
-// brokenInterface is an inspector that finds the interface missing.
-type brokenInterface struct{}
-
-func (brokenInterface) Inspect(context.Context, endpoint.Endpoint, *endpoint.Namespace) (string, error) {
-	return "interface eth0 is missing in the container", nil
-}
-
 func (noDifference) Inspect(context.Context, endpoint.Endpoint, *endpoint.Namespace) (string, error) {
 	return "", nil
 }
@@ -318,22 +311,4 @@ func FuzzCall(f *testing.F) {
 			t.Errorf("spec of %s and reservation %q for %s", spec.Attachment, spec.Reservation, c.attachment)
 		}
 	})
-}
-
-func TestAddRepeatedAfterDamage(t *testing.T) {
-	testutil.Root(t)
-	container := testutil.NetNS(t)
-	a := newTestAgent(t)
-	add := func(want uint16) {
-		t.Helper()
-		status, answer := a.call("ADD", namespace(t, container), "")
-		a.wants("ADD", status, answer, http.StatusOK, "")
-		if list := a.Lookup.List(); len(list) != 1 || list[0].ID != want {
-			t.Errorf("endpoints %+v, want one with number %d", list, want)
-		}
-	}
-	add(1)
-	add(1) // it is whole
-	a.Inspector = brokenInterface{}
-	add(2)
 }

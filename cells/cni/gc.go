@@ -3,7 +3,6 @@ package cni
 import (
 	"context"
 	"encoding/json"
-	"strings"
 
 	"github.com/containernetworking/cni/pkg/types"
 
@@ -13,8 +12,7 @@ import (
 
 // gcConfig is what GC reads of a network configuration besides.
 type gcConfig struct {
-	Valid  *[]types.GCAttachment `json:"cni.dev/valid-attachments" doc:"GC: the attachments to keep, from the runtime"`
-	DryRun bool                  `json:"gcDryRun" doc:"GC: true only logs what would be deleted"`
+	Valid *[]types.GCAttachment `json:"cni.dev/valid-attachments" doc:"GC: the attachments to keep, from the runtime"`
 }
 
 // gc takes down every attachment of the network that is not valid and began before the call: a container that is
@@ -28,19 +26,12 @@ func (h handler) gc(ctx context.Context, c call) error {
 	if config.Valid == nil {
 		return fail(types.ErrInvalidNetworkConfig, "GC without cni.dev/valid-attachments", "the container runtime must list the attachments to keep")
 	}
-	gc := endpointmanager.GC{Network: c.config.Name, Valid: map[endpoint.Attachment]bool{}, Began: c.began, DryRun: config.DryRun}
+	gc := endpointmanager.GC{Network: c.config.Name, Valid: map[endpoint.Attachment]bool{}, Began: c.began}
 	for _, one := range *config.Valid {
 		gc.Valid[endpoint.Attachment{ContainerID: one.ContainerID, IfName: one.IfName}] = true
 	}
 	result := h.Manager.Collect(ctx, gc)
 	switch {
-	case config.DryRun:
-		var stale []string
-		for _, a := range result.Stale {
-			stale = append(stale, a.String())
-		}
-		h.Log.Info("GC would delete", "network", c.config.Name, "count", len(stale), "endpoints", strings.Join(stale, " "))
-		return nil
 	case result.Withheld != nil:
 		return fail(types.ErrTryAgainLater, "not all was deleted: "+result.Withheld.Error(),
 			"call GC again if the list of valid attachments is right; porin gc --dry-run shows what would go")

@@ -44,11 +44,6 @@ func TestGCMost(t *testing.T) {
 	of := testutil.NewContainer(t)
 	other.MustAdd(t, of)
 	a, b, c, d := r.pod().Container, r.pod().Container, r.pod().Container, r.pod().Container
-	if err := r.forgetful(map[string]any{"gcDryRun": true}).GC(a); err != nil {
-		t.Errorf("a dry run: %v", err)
-	}
-	r.attached("after a dry run", a, b, c, d, of)
-
 	runtime := r.forgetful(nil)
 	err := runtime.GC(a)
 	failedAs(t, err, codeTryAgainLater)
