@@ -1,7 +1,6 @@
 package v1
 
 import (
-	"net/netip"
 	"time"
 )
 
