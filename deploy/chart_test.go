@@ -12,7 +12,7 @@ import (
 
 	"sigs.k8s.io/yaml"
 
-	"porin.dev/porin/internal/reference"
+	"porin.dev/porin/internal/testutil/reference"
 )
 
 // schema is the part of values.schema.json that the table shows. A value is a schema without properties.

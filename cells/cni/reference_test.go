@@ -11,7 +11,7 @@ import (
 	"github.com/containernetworking/cni/pkg/types"
 
 	"porin.dev/porin/internal/fault"
-	"porin.dev/porin/internal/reference"
+	"porin.dev/porin/internal/testutil/reference"
 )
 
 func TestNetworkReference(t *testing.T) {

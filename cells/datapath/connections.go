@@ -84,7 +84,7 @@ func (m *bpfMaps) shareConnections() error {
 // among the endpoints that there are.
 func (d *Datapath) SweepConnections(context.Context) error {
 	var done abi.Sweep
-	err := despiteENOMEM(func() (err error) { // Linux 6.18 may lack it for a moment, when the timer is made
+	err := retryENOMEM(func() (err error) { // Linux 6.18 may lack it for a moment, when the timer is made
 		done, err = d.sweeper.run()
 		return err
 	})

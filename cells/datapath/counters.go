@@ -10,15 +10,16 @@ import (
 	"porin.dev/porin/bpf/abi"
 )
 
-// retired keeps what endpoints had counted when they went, so that the node's totals never fall while the agent runs.
-type retired struct {
+// deletedTraffic keeps what endpoints had counted when they went, so that the node's totals never fall while the agent
+// runs.
+type deletedTraffic struct {
 	mu  sync.Mutex // guards sum, and an endpoint's way from the maps into it
 	sum abi.Traffic
 }
 
 // retire takes an endpoint's counters out of the maps and adds them to the sum. Without an entry in the map of drops it
 // has none.
-func (r *retired) retire(m *bpfMaps, id uint16) error {
+func (r *deletedTraffic) addEndpoint(m *bpfMaps, id uint16) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	counted, err := m.traffic(uint32(id))
@@ -36,7 +37,7 @@ func (r *retired) retire(m *bpfMaps, id uint16) error {
 }
 
 // totals adds the sum to what is in the maps.
-func (r *retired) totals(m *bpfMaps) (abi.Traffic, error) {
+func (r *deletedTraffic) totals(m *bpfMaps) (abi.Traffic, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	total := r.sum
@@ -97,7 +98,7 @@ func (k *kernelMaps) Unmanaged() (sum abi.Unmanaged, err error) {
 
 func (k *kernelMaps) Totals() (total abi.Traffic, err error) {
 	err = k.use(func(m *bpfMaps) error {
-		total, err = k.retired.totals(m)
+		total, err = k.deletedTraffic.totals(m)
 		return err
 	})
 	return total, err

@@ -102,15 +102,15 @@ func (x *Enforcer) Fits(e *engine.Engine, locals map[string]policy.Local) error 
 	return noRoom(maps.Fits(e, idsOf(locals)))
 }
 
-// Forget implements [policy.Enforcer].
-func (x *Enforcer) Forget(id uint16) error {
+// RemoveEndpoint implements [policy.Enforcer].
+func (x *Enforcer) RemoveEndpoint(id uint16) error {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	if x.writer == nil {
 		return ErrNotStarted
 	}
 	denied := x.writer.DeniesUnknown()
-	if err := x.writer.Forget(id); err != nil {
+	if err := x.writer.RemoveEndpoint(id); err != nil {
 		return err
 	}
 	if denied && !x.writer.DeniesUnknown() {

@@ -68,7 +68,7 @@ func TestEnforcerUnknownPod(t *testing.T) {
 	n.start(t)
 	must(t, n.datapath.Enforcer().Apply(engine.New(engine.Config{}), nil, nil))
 	n.wantEgress(t, uplink, n.toUplink(t))
-	must(t, n.datapath.Enforcer().Forget(1)) // it is gone
+	must(t, n.datapath.Enforcer().RemoveEndpoint(1)) // it is gone
 	n.wantAttached(t)
 }
 

@@ -44,10 +44,10 @@ type bpfMaps loader.Maps
 // kernelMaps is [Maps] and [Counters] in the kernel. The order of writing and deleting matters: the entry by link,
 // which knows the addresses, is there first and goes last, so that whatever was interrupted can be found again.
 type kernelMaps struct {
-	mu      sync.RWMutex // guards the field below; held while a map is read or written, or a link goes down: none blocks long
-	maps    *bpfMaps     // nil unless started
-	retired retired
-	updates atomic.Uint64 // how often an endpoint was written
+	mu             sync.RWMutex // guards the field below; held while a map is read or written, or a link goes down: none blocks long
+	maps           *bpfMaps     // nil unless started
+	deletedTraffic deletedTraffic
+	updates        atomic.Uint64 // how often an endpoint was written
 
 	corrected atomic.Uint64 // as in ConnectionUse
 }
@@ -85,7 +85,7 @@ func (k *kernelMaps) unlessUpdated(updates uint64, f func(m *bpfMaps) error) err
 func (k *kernelMaps) Update(e Entry) error {
 	return k.use(func(m *bpfMaps) error {
 		k.updates.Add(1)
-		if err := despiteENOMEM(func() error { return m.put(e) }); err != nil {
+		if err := retryENOMEM(func() error { return m.put(e) }); err != nil {
 			return fmt.Errorf("write map entries: %w", err)
 		}
 		return nil
@@ -96,7 +96,7 @@ func (k *kernelMaps) Delete(e Entry) error {
 	return k.use(func(m *bpfMaps) error {
 		err := m.deleteLink(e.Link, e.ID)
 		if e.ID != uint16(abi.NoEndpoint) {
-			err = errors.Join(err, m.raiseGeneration(e.ID), k.retired.retire(m, e.ID))
+			err = errors.Join(err, m.raiseGeneration(e.ID), k.deletedTraffic.addEndpoint(m, e.ID))
 		}
 		if err != nil {
 			return fmt.Errorf("delete map entries: %w", err)
@@ -108,10 +108,10 @@ func (k *kernelMaps) Delete(e Entry) error {
 // lastWait is the longest wait for the kernel's reserve of map elements, of twice as long in all.
 const lastWait = 100 * time.Millisecond
 
-// despiteENOMEM calls write again while the kernel has no element at hand. Maps that are not preallocated take their
+// retryENOMEM calls write again while the kernel has no element at hand. Maps that are not preallocated take their
 // elements from a small reserve of each CPU, which is filled up after it was used (bpf_mem_alloc, Linux 6.1): many
 // writes in a row can find it empty on a node with memory to spare.
-func despiteENOMEM(write func() error) error {
+func retryENOMEM(write func() error) error {
 	for wait := 100 * time.Microsecond; ; wait *= 2 {
 		if err := write(); !errors.Is(err, unix.ENOMEM) || wait > lastWait {
 			return err

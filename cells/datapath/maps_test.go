@@ -24,7 +24,7 @@ func TestWriteDespiteENOMEM(t *testing.T) {
 	for _, row := range rows {
 		t.Run(row.name, func(t *testing.T) {
 			calls := 0
-			err := despiteENOMEM(func() error {
+			err := retryENOMEM(func() error {
 				if calls++; calls <= row.fails {
 					return fmt.Errorf("update: %w", unix.ENOMEM)
 				}

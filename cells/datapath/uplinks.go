@@ -221,7 +221,7 @@ func (u *uplinks) reconcileAll() error {
 	}
 	for _, index := range u.Attached() {
 		if !there[index] {
-			u.forget(index)
+			u.remove(index)
 		}
 	}
 	return err
@@ -256,14 +256,14 @@ func (u *uplinks) reconcile(l netlink.Link) {
 		}
 	}
 	if errors.Is(err, unix.ENODEV) { // the device is gone
-		u.forget(index)
+		u.remove(index)
 		return
 	}
 	u.setAttached(index, required && err == nil)
 	u.logRefusal(l, err)
 }
 
-func (u *uplinks) forget(index int) {
+func (u *uplinks) remove(index int) {
 	u.setAttached(index, false)
 	u.mu.Lock()
 	defer u.mu.Unlock()

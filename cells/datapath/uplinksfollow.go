@@ -104,7 +104,7 @@ func (u *uplinks) handleNotification(m syscall.NetlinkMessage) error {
 	index := int(int32(binary.NativeEndian.Uint32(m.Data[4:])))
 	switch m.Header.Type {
 	case unix.RTM_DELLINK:
-		u.forget(index)
+		u.remove(index)
 	case unix.RTM_DELQDISC, unix.RTM_DELTFILTER:
 		if u.isAttached(index) {
 			return u.reconcileIndex(index)
@@ -140,7 +140,7 @@ func (u *uplinks) reconcileIndex(index int) error {
 		u.reconcile(l)
 	}
 	if errors.Is(err, ErrNoLink) {
-		u.forget(index)
+		u.remove(index)
 		return nil
 	}
 	return err

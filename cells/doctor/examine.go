@@ -147,8 +147,8 @@ func (s Scope) repairable(r *record) bool {
 	return r.repair != nil && (s.About == "" || r.about == s.About)
 }
 
-// abouts returns what a [Scope] can be restricted to.
-func (d *Doctor) abouts() (all []string) {
+// scopes returns what a [Scope] can be restricted to.
+func (d *Doctor) scopes() (all []string) {
 	for _, checker := range d.checkers {
 		for _, kind := range checker.Kinds() {
 			if kind.About != "" && !slices.Contains(all, kind.About) {

@@ -49,7 +49,7 @@ func (rt *routes) repair(w http.ResponseWriter, r *http.Request) error {
 
 // checkAbout accepts the values of [Scope].About.
 func (rt *routes) checkAbout(text string) error {
-	known := rt.doctor.abouts()
+	known := rt.doctor.scopes()
 	if text == "" || slices.Contains(known, text) {
 		return nil
 	}

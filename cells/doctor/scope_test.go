@@ -5,7 +5,6 @@ import (
 	"testing/synctest"
 	"time"
 
-
 	"porin.dev/porin/cells/doctor"
 	"porin.dev/porin/cells/doctor/doctortest"
 )

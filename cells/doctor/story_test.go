@@ -19,7 +19,7 @@ import (
 	"github.com/rogpeppe/go-internal/testscript"
 
 	v1 "porin.dev/porin/api/v1"
-	"porin.dev/porin/internal/story"
+	"porin.dev/porin/internal/testutil/story"
 )
 
 // TestStories runs the scripts of testdata: a doctor, two checkers, and a clock that the script moves.

@@ -164,7 +164,7 @@ func (e *managed) serve(msg *message) answer {
 			e.m.registry.withLock(func() { e.named = false }) // a deletion record of an earlier life is worked off
 			return answer{DeleteResult: DeleteResult{Skipped: 1}}
 		}
-		e.aim(msg.config)
+		e.setGone(msg.config)
 	case verbRenew:
 		if !isReady || !e.ep.Spec.SameRequest(msg.spec) {
 			return answer{retry: true}
@@ -184,8 +184,9 @@ func (e *managed) serve(msg *message) answer {
 	return e.reconcile(msg)
 }
 
-// aim makes the end of the endpoint its goal. NoIPRelease stays once it is set: another endpoint may have the address.
-func (e *managed) aim(config endpoint.DeleteConfig) {
+// setGone makes the end of the endpoint its goal. NoIPRelease stays once it is set: another endpoint may have the
+// address.
+func (e *managed) setGone(config endpoint.DeleteConfig) {
 	if !e.swept {
 		if e.found && !e.attachment.IsUnnamed() && config.IPAM != (endpoint.IPAMPlugin{}) {
 			// The DEL knows which IPAM plugin gave the addresses of a link without a record.

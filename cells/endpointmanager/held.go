@@ -41,8 +41,8 @@ type Held struct {
 type Holder interface {
 	// Held lists them by attachment.
 	Held() []Held
-	// Accept ends the hold of an attachment, or of all with the zero Attachment: it is taken down, and its record and link
-	// removed. An attachment that is not held is [ErrNotHeld].
+	// Accept ends the hold of an attachment, or of all with the zero Attachment: it is taken down, and its record and
+	// link removed. An attachment that is not held is [ErrNotHeld].
 	Accept(ctx context.Context, a endpoint.Attachment) DeleteResult
 }
 
@@ -62,8 +62,8 @@ func (s routes) accept(w http.ResponseWriter, r *http.Request) error {
 	return answerDeletion(w, s.Holder.Accept(r.Context(), a))
 }
 
-// heldBy finds what is held by its text form, or by what porin status prints of it: a beginning of the container ID that
-// fits one alone. The interface may be left out. The empty string is all.
+// heldBy finds what is held by its text form, or by what porin status prints of it: a beginning of the container ID
+// that fits one alone. The interface may be left out. The empty string is all.
 func (s routes) heldBy(text string) (all endpoint.Attachment, err error) {
 	if text == "" {
 		return all, nil

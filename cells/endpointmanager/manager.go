@@ -375,7 +375,7 @@ func (m *manager) removeEndpoint(ctx context.Context, attachment endpoint.Attach
 		result = m.removeOne(ctx, e, cfg, watch)
 	}
 	if isOnRecord := result.Deleted > 0 || len(result.Errors) > 0 || e != nil && e == swept; !isOnRecord {
-		result.Errors = append(result.Errors, m.noteDeletion(attachment, cfg.Began)...)
+		result.Errors = append(result.Errors, m.recordDeletion(attachment, cfg.Began)...)
 	}
 	result.Errors = append(result.Errors, unnamedErrors...)
 	return result
@@ -397,7 +397,7 @@ func (m *manager) removeContainer(ctx context.Context, containerID string, cfg e
 		}
 		sum.add(m.removeEndpoint(ctx, e.attachment, cfg, startWatch(endpoint.OperationDel)))
 	}
-	sum.Errors = append(sum.Errors, m.noteDeletion(container, cfg.Began)...)
+	sum.Errors = append(sum.Errors, m.recordDeletion(container, cfg.Began)...)
 	return sum
 }
 
@@ -413,10 +413,10 @@ func (m *manager) removeOne(ctx context.Context, e *managed, cfg endpoint.Delete
 	return a.DeleteResult
 }
 
-// noteDeletion records a deletion that has no other record. A failure is no error while the agent serves: a full disk
+// recordDeletion records a deletion that has no other record. A failure is no error while the agent serves: a full disk
 // does not keep a pod from going, and the deletion is known as long as this agent lives.
-func (m *manager) noteDeletion(a endpoint.Attachment, began time.Duration) []error {
-	err := m.ledger.NoteDeletion(ledger.DeletionNote{Attachment: a, Began: began, Boot: m.boot()})
+func (m *manager) recordDeletion(a endpoint.Attachment, began time.Duration) []error {
+	err := m.ledger.RecordDeletion(ledger.DeletionNote{Attachment: a, Began: began, Boot: m.boot()})
 	switch {
 	case err == nil:
 		return nil

@@ -105,7 +105,7 @@ func TestStartIgnoresTimesOfAnotherBoot(t *testing.T) {
 	}
 	rec := recordFor("c1", ledger.Deleting, time.Now())
 	rec.Boot, rec.Config.Began, rec.Endpoint.Spec.Began = later, later, later
-	err = errors.Join(l.Put(rec), l.NoteDeletion(ledger.DeletionNote{Attachment: endpoint.Attachment{ContainerID: "c2", IfName: "eth0"}, Began: later, Boot: later}), l.Close())
+	err = errors.Join(l.Put(rec), l.RecordDeletion(ledger.DeletionNote{Attachment: endpoint.Attachment{ContainerID: "c2", IfName: "eth0"}, Began: later, Boot: later}), l.Close())
 	if err != nil {
 		t.Fatal(err)
 	}

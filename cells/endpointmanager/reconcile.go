@@ -58,7 +58,7 @@ func (e *managed) reconcile(msg *message) (a answer) {
 			a.err = e.observe(msg.watch, a.err)
 			return a
 		}
-		e.aim(endpoint.DeleteConfig{})
+		e.setGone(endpoint.DeleteConfig{})
 		isUndo = true
 	}
 

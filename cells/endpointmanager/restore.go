@@ -352,7 +352,7 @@ func (r *restorer) drive(ctx, undoCtx context.Context, list []*restoration) erro
 		case d.action == planHold:
 			r.hold(ctx, one, d.hold, heldBecause(d.hold, one.record.Endpoint, one.lost))
 		case d.action == planRemove && one.lost != nil && d.why == one.lost.Error():
-			r.giveUp(undoCtx, one, one.lost)
+			r.removeFailed(undoCtx, one, one.lost)
 		case d.action == planRemove:
 			r.report.undone(one.endpoint.attachment, d.why)
 			r.m.removeOne(undoCtx, one.endpoint, d.config, startWatch(endpoint.OperationDel))
@@ -386,8 +386,8 @@ func (r *restorer) hold(ctx context.Context, one *restoration, reason HoldReason
 	}
 }
 
-// giveUp takes down an endpoint that cannot be brought back.
-func (r *restorer) giveUp(undoCtx context.Context, one *restoration, why error) {
+// removeFailed takes down an endpoint that cannot be brought back.
+func (r *restorer) removeFailed(undoCtx context.Context, one *restoration, why error) {
 	ep := one.record.Endpoint
 	if ep.Spec.Kind == endpoint.KindHealth {
 		r.m.log.Info("health endpoint ended with its agent, taking it down", attrs(ep), "error", why)
@@ -447,7 +447,7 @@ func (r *restorer) endFailed(ctx, undoCtx context.Context, list []*restoration) 
 		if tooMany {
 			r.hold(ctx, one, RestoreFailed, one.failure.Error())
 		} else {
-			r.giveUp(undoCtx, one, one.failure)
+			r.removeFailed(undoCtx, one, one.failure)
 		}
 	}
 	return ctx.Err()

@@ -159,13 +159,13 @@ func (e *simEnforcer) Apply(eng *engine.Engine, _ *engine.Change, locals map[str
 	return nil
 }
 
-func (e *simEnforcer) Forget(id uint16) error {
+func (e *simEnforcer) RemoveEndpoint(id uint16) error {
 	p := &e.node.policies
 	key, there := p.ids()[id]
 	if !there || e.knows(id) || e.node.fault.noForget {
 		return nil
 	}
-	if err := e.node.pass(e.agent.process, "kernel.Policies.Forget "+key); err != nil { // IDs depend on goroutines
+	if err := e.node.pass(e.agent.process, "kernel.Policies.RemoveEndpoint "+key); err != nil { // IDs depend on goroutines
 		return err
 	}
 	p.mu.Lock()

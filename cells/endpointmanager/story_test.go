@@ -21,8 +21,8 @@ import (
 	"porin.dev/porin/cells/endpointmanager/endpointmanagertest"
 	"porin.dev/porin/internal/boottime"
 	"porin.dev/porin/internal/deletionrecords"
-	"porin.dev/porin/internal/story"
 	"porin.dev/porin/internal/testutil"
+	"porin.dev/porin/internal/testutil/story"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }

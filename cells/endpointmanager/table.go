@@ -85,7 +85,7 @@ func (t *Table) put(ep endpoint.Endpoint) error {
 
 // insert expects the lock.
 func (t *Table) insert(ep endpoint.Endpoint) {
-	t.drop(ep.ID)
+	t.removeLocked(ep.ID)
 	t.byID[ep.ID] = ep
 	for _, ref := range ep.Refs() {
 		ids := append(slices.Clone(t.byRef[ref]), ep.ID)
@@ -105,15 +105,14 @@ func (t *Table) transition(ep *endpoint.Endpoint, who actor, to endpoint.State) 
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if to == endpoint.Disconnected || to == endpoint.Invalid {
-		t.drop(ep.ID)
+		t.removeLocked(ep.ID)
 	} else {
 		t.insert(*ep)
 	}
 	return true
 }
 
-// drop expects the lock.
-func (t *Table) drop(id uint16) {
+func (t *Table) removeLocked(id uint16) {
 	ep, ok := t.byID[id]
 	if !ok {
 		return

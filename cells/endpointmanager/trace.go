@@ -46,13 +46,13 @@ func (w *stopwatch) lap(name string, err error) error {
 func (w *stopwatch) finish(ep endpoint.Endpoint, err error) endpoint.Trace {
 	w.trace.Endpoint, w.trace.Err = ep, err
 	if slowest, ok := w.trace.SlowestPhase(); ok && err != nil {
-		w.trace.Err = fmt.Errorf("%w (after %s, of which %s took %s)", err, brief(w.trace.Duration), slowest.Name, brief(slowest.Duration))
+		w.trace.Err = fmt.Errorf("%w (after %s, of which %s took %s)", err, roundDuration(w.trace.Duration), slowest.Name, roundDuration(slowest.Duration))
 	}
 	return w.trace
 }
 
-// brief keeps three figures.
-func brief(d time.Duration) time.Duration {
+// roundDuration keeps three figures.
+func roundDuration(d time.Duration) time.Duration {
 	for unit := time.Duration(1); ; unit *= 10 {
 		if d < 1000*unit {
 			return d.Round(unit)

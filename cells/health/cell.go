@@ -17,8 +17,8 @@ import (
 	"porin.dev/porin/internal/task"
 )
 
-// Module is the health cell. It provides [*LocalEndpoint], [*Keeper] and [*probe.Prober], and needs [probe.Peers], which
-// may be nil.
+// Module is the health cell. It provides [*LocalEndpoint], [*Keeper] and [*probe.Prober], and needs [probe.Peers],
+// which may be nil.
 func Module(cfg Config) fx.Option {
 	return cell.Module("health",
 		fx.Supply(cfg, fx.Private),

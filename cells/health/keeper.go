@@ -112,7 +112,7 @@ func (k *Keeper) ensure(ctx context.Context) error {
 	ep, err := k.find()
 	switch {
 	case !k.cfg.Endpoint:
-		return k.discard(ctx, ep, err)
+		return k.remove(ctx, ep, err)
 	case errors.Is(err, endpointmanager.ErrNotFound):
 		if ep, err = k.create(ctx); err != nil {
 			return err
@@ -173,8 +173,8 @@ func (k *Keeper) recreate(ctx context.Context, ep endpoint.Endpoint, why error) 
 	return k.check(ctx, ep)
 }
 
-// discard removes an endpoint that is not to be, and frees its addresses.
-func (k *Keeper) discard(ctx context.Context, ep endpoint.Endpoint, found error) error {
+// remove removes an endpoint that is not to be, and frees its addresses.
+func (k *Keeper) remove(ctx context.Context, ep endpoint.Endpoint, found error) error {
 	if errors.Is(found, endpointmanager.ErrNotFound) {
 		return k.namespace.remove()
 	}

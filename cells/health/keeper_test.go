@@ -55,7 +55,7 @@ type rig struct {
 	keeper    *Keeper
 	log       strings.Builder
 
-	mu        sync.Mutex // guards the fields below
+	mu    sync.Mutex // guards the fields below
 	fails error
 	asked []netip.Addr
 }

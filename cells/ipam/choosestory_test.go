@@ -19,7 +19,7 @@ import (
 	"porin.dev/porin/cells/endpointmanager/endpointmanagertest"
 	"porin.dev/porin/cells/ipam"
 	"porin.dev/porin/cells/ipam/allocator"
-	"porin.dev/porin/internal/story"
+	"porin.dev/porin/internal/testutil/story"
 )
 
 // TestChoosingStories runs testdata/choosing: an agent of mode multi-pool, with an endpoint manager.

@@ -23,7 +23,7 @@ import (
 
 // ConnectionCleaner deletes what the kernel tracks of connections from and to addresses, in both directions.
 type ConnectionCleaner interface {
-	Forget(addrs []netip.Addr) error
+	DeleteConnections(addrs []netip.Addr) error
 }
 
 // Between two batches at least cleanPause passes, and cleanShare times as long as the last one took, so that deleting
@@ -75,7 +75,7 @@ func (c *Cleaner) Clean() error {
 	for i, r := range released {
 		addrs[i] = r.Addr
 	}
-	err := c.connections.Forget(addrs)
+	err := c.connections.DeleteConnections(addrs)
 	if err != nil {
 		c.failures.Add(1)
 		err = fmt.Errorf("delete the tracked connections of %d released addresses, which may be given out after their quarantine all the same: %w", len(addrs), err)
@@ -97,8 +97,8 @@ type Conntrack struct {
 // NewConntrack returns the one there is. It opens nothing before it is called.
 func NewConntrack(log *slog.Logger) *Conntrack { return &Conntrack{log: log} }
 
-// Forget implements [ConnectionCleaner].
-func (c *Conntrack) Forget(addrs []netip.Addr) error {
+// DeleteConnections implements [ConnectionCleaner].
+func (c *Conntrack) DeleteConnections(addrs []netip.Addr) error {
 	if nothingTracked() {
 		return nil
 	}
@@ -113,13 +113,13 @@ func (c *Conntrack) Forget(addrs []netip.Addr) error {
 	var errs []error
 	for family, addrs := range ofFamily {
 		if len(addrs) > 0 {
-			errs = append(errs, c.forget(family, addrs))
+			errs = append(errs, c.deleteFamily(family, addrs))
 		}
 	}
 	return errors.Join(errs...)
 }
 
-func (c *Conntrack) forget(family netlink.InetFamily, addrs addressSet) error {
+func (c *Conntrack) deleteFamily(family netlink.InetFamily, addrs addressSet) error {
 	_, err := netlink.ConntrackDeleteFilters(netlink.ConntrackTable, family, addrs)
 	if errors.Is(err, netlink.ErrDumpInterrupted) { // the first part is incomplete
 		_, err = netlink.ConntrackDeleteFilters(netlink.ConntrackTable, family, addrs)

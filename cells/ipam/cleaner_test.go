@@ -24,7 +24,7 @@ type connections struct {
 	batches [][]netip.Addr
 }
 
-func (c *connections) Forget(addrs []netip.Addr) error {
+func (c *connections) DeleteConnections(addrs []netip.Addr) error {
 	time.Sleep(c.takes)
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -16,9 +16,11 @@ import (
 type Config struct {
 	// Mode is one of the modes below.
 	Mode string
-	// PodCIDRs are prefixes of either family, in the order in which their unused addresses are given out. Only mode pod-cidr has them.
+	// PodCIDRs are prefixes of either family, in the order in which their unused addresses are given out. Only mode
+	// pod-cidr has them.
 	PodCIDRs []string
-	// FromNode takes the prefixes from the node's object at the Kubernetes API: see [NodeCIDRs]. PodCIDRs is empty then.
+	// FromNode takes the prefixes from the node's object at the Kubernetes API: see [NodeCIDRs]. PodCIDRs is empty
+	// then.
 	FromNode bool
 	// Quarantine is how long a released address is kept back in mode pod-cidr; in the others each pool says it.
 	Quarantine time.Duration

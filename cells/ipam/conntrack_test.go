@@ -80,7 +80,7 @@ func TestConntrackForget(t *testing.T) {
 		}
 		released := []netip.Addr{netip.MustParseAddr("10.0.0.2"), netip.MustParseAddr("fd00::2"), netip.MustParseAddr("10.0.0.77")}
 		for range 2 { // the second time nothing is left to delete
-			if err := NewConntrack(slog.New(slog.DiscardHandler)).Forget(released); err != nil {
+			if err := NewConntrack(slog.New(slog.DiscardHandler)).DeleteConnections(released); err != nil {
 				t.Error(err)
 			}
 			if diff := cmp.Diff(stay, tracked(t), cmp.AllowUnexported(connection{})); diff != "" {
@@ -114,8 +114,8 @@ type inNamespace struct {
 	*Conntrack
 }
 
-func (n inNamespace) Forget(addrs []netip.Addr) error {
-	return n.Do(func() error { return n.Conntrack.Forget(addrs) })
+func (n inNamespace) DeleteConnections(addrs []netip.Addr) error {
+	return n.Do(func() error { return n.Conntrack.DeleteConnections(addrs) })
 }
 
 // BenchmarkReleaseAmongConnections is what a DEL has of it on a machine with 100,000 tracked connections, one each 10
@@ -169,7 +169,7 @@ func BenchmarkConntrackForget(b *testing.B) {
 				b.ReportAllocs()
 				if err := ns.Do(func() error {
 					for b.Loop() {
-						if err := c.Forget([]netip.Addr{netip.MustParseAddr("10.0.0.2")}); err != nil {
+						if err := c.DeleteConnections([]netip.Addr{netip.MustParseAddr("10.0.0.2")}); err != nil {
 							return err
 						}
 					}

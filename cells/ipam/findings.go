@@ -35,15 +35,15 @@ func (c *Checker) ofEndpoints(before, after map[allocator.Handle]endpoint.Endpoi
 		}
 		for _, addr := range ep.Addresses.List() {
 			if owner := owners[addr]; owner != handle {
-				findings = append(findings, c.notIts(ep, addr, owner))
+				findings = append(findings, c.foreignAddress(ep, addr, owner))
 			}
 		}
 	}
 	return findings
 }
 
-// notIts finds an endpoint with an address that has another owner, or none.
-func (c *Checker) notIts(ep endpoint.Endpoint, addr netip.Addr, owner allocator.Handle) doctor.Finding {
+// foreignAddress finds an endpoint with an address that has another owner, or none.
+func (c *Checker) foreignAddress(ep endpoint.Endpoint, addr netip.Addr, owner allocator.Handle) doctor.Finding {
 	f := doctor.Finding{
 		Kind: addressMissing, Endpoint: ep.Spec.Attachment.String(), Subject: fmt.Sprintf("%s of endpoint %d", addr, ep.ID),
 		Detail: "it is nobody's for the allocator",
@@ -97,13 +97,13 @@ func (c *Checker) foreign(uses []Use) (findings []doctor.Finding) {
 		slices.Sort(texts)
 		findings = append(findings, doctor.Finding{
 			Kind: addressForeign, Subject: addr.String(),
-			Detail: strings.Join(texts, ", ") + "; for the allocator it is " + whose(owner),
+			Detail: strings.Join(texts, ", ") + "; for the allocator it is " + ownerText(owner),
 		})
 	}
 	return findings
 }
 
-func whose(owner allocator.Handle) string {
+func ownerText(owner allocator.Handle) string {
 	if owner == "" {
 		return "nobody's"
 	}

@@ -60,7 +60,7 @@ func (s routes) reserve(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	if err := httpx.Send(w, http.StatusOK, reservationToV1(got)); err != nil {
-		_, _ = s.allocator.Unreserve(got.Addresses.List()[0], got.Token, nil) // the caller has left, and knows no token
+		_, _ = s.allocator.ReleaseReservation(got.Addresses.List()[0], got.Token, nil) // the caller has left, and knows no token
 	}
 	return nil
 }
@@ -91,7 +91,7 @@ func (s routes) release(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return fault.New(fault.Invalid, fmt.Sprintf("address %.64q: want an IP address", text))
 	}
-	was, err := s.allocator.Unreserve(addr, r.URL.Query().Get("token"), s.checkUnused)
+	was, err := s.allocator.ReleaseReservation(addr, r.URL.Query().Get("token"), s.checkUnused)
 	if err != nil {
 		return err
 	}

@@ -47,7 +47,7 @@ func TestReservationFile(t *testing.T) {
 	printer, move := reserve("printer", allocator.Permanent), reserve("move", time.Hour)
 	returned, takenOver := reserve("returned", time.Hour), reserve("taken over", time.Hour)
 	reserve("over", time.Nanosecond)
-	if _, err := a.Unreserve(returned.Addresses.IPv4, returned.Token, nil); err != nil {
+	if _, err := a.ReleaseReservation(returned.Addresses.IPv4, returned.Token, nil); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := allocator.NewSource(a, nil).Allocate(t.Context(), allocator.Request{Owner: "porin.c1.eth0", Reservation: takenOver.Token}); err != nil {
@@ -69,7 +69,7 @@ func TestReservationFile(t *testing.T) {
 			t.Errorf("move: %+v, want %+v", got["move"], move)
 		}
 	}
-	if _, err := a.Unreserve(printer.Addresses.IPv6, printer.Token, nil); err != nil {
+	if _, err := a.ReleaseReservation(printer.Addresses.IPv6, printer.Token, nil); err != nil {
 		t.Errorf("by the token of before the restart: %v", err)
 	}
 }
@@ -95,7 +95,7 @@ func TestReservationFileReplaces(t *testing.T) {
 			if last, err = allocator.NewSource(a, nil).Reserve(t.Context(), allocator.Request{Owner: "db"}, allocator.Permanent); err != nil {
 				t.Fatal(err)
 			}
-			if _, err := a.Unreserve(last.Addresses.IPv4, "", nil); err == nil {
+			if _, err := a.ReleaseReservation(last.Addresses.IPv4, "", nil); err == nil {
 				t.Error("a release that is not on the disk is no error")
 			}
 		}

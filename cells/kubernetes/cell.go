@@ -123,19 +123,19 @@ func newWatches(client *Client, own *OwnNode, namespaces *Namespaces, policies *
 		pods:       watch.New("pods", pods, podHandler{store}, log),
 		namespaces: namespaces,
 	}
-	store.why = policies.why
-	store.hurry = func() {
-		w.pods.Hurry()
-		w.node.loop.Hurry()
-		w.namespaces.loop.Hurry()
-		policies.hurry()
-		references.hurry()
+	store.syncError = policies.syncError
+	store.endPauses = func() {
+		w.pods.EndPause()
+		w.node.loop.EndPause()
+		w.namespaces.loop.EndPause()
+		policies.endPauses()
+		references.endPauses()
 	}
 	return w, nil
 }
 
-// why is ": " and the error of a kind that was not read yet, or "".
-func (w *watches) why() string {
+// syncError is ": " and the error of a kind that was not read yet, or "".
+func (w *watches) syncError() string {
 	for _, s := range w.states() {
 		if !s.Synced && s.Err != nil {
 			return ": " + remedy(cause(s.Err))

@@ -90,12 +90,12 @@ func (i *Installation) missing() (what string, changed <-chan struct{}) {
 		select {
 		case <-known.when:
 		default:
-			return known.what + i.watches.why(), known.when
+			return known.what + i.watches.syncError(), known.when
 		}
 	}
 	namespaces, changed := i.watches.namespaces.all.Get()
 	if namespaces == nil {
-		return "namespaces" + i.watches.why(), changed
+		return "namespaces" + i.watches.syncError(), changed
 	}
 	if i.needPodCIDRs {
 		var cidrs ipam.PodCIDRs

@@ -107,10 +107,10 @@ type Pods struct {
 	// read reads one pod from the API server.
 	read func(ctx context.Context, key watch.Key) (*corev1.Pod, error)
 	// policies is closed when the policies of the API are known.
-	policies <-chan struct{}
-	listed   chan struct{} // closed after the first list
-	why      func() error  // why they are not, if that is known
-	hurry    func()        // ends the pauses of all watches
+	policies  <-chan struct{}
+	listed    chan struct{} // closed after the first list
+	syncError func() error  // syncError they are not, if that is known
+	endPauses func()        // ends the pauses of all watches
 
 	namespaces *Namespaces
 
@@ -124,7 +124,7 @@ type Pods struct {
 
 func newPods(namespaces *Namespaces, policies <-chan struct{}, read func(ctx context.Context, key watch.Key) (*corev1.Pod, error)) *Pods {
 	return &Pods{
-		read: read, policies: policies, listed: make(chan struct{}), why: func() error { return nil }, hurry: func() {}, namespaces: namespaces, pods: map[watch.Key]Pod{}, changed: make(chan struct{}), dirty: map[watch.Key]struct{}{},
+		read: read, policies: policies, listed: make(chan struct{}), syncError: func() error { return nil }, endPauses: func() {}, namespaces: namespaces, pods: map[watch.Key]Pod{}, changed: make(chan struct{}), dirty: map[watch.Key]struct{}{},
 		attached: map[types.UID]attached{}, wake: make(chan struct{}, 1),
 	}
 }
@@ -136,7 +136,7 @@ func (p *Pods) Metadata(ctx context.Context, pod endpoint.Pod) (endpoint.Metadat
 	key := watch.Key{Namespace: pod.Namespace, Name: pod.Name}
 	late := time.NewTimer(podWait)
 	defer late.Stop()
-	p.hurryUnless(key, types.UID(pod.UID))
+	p.endPausesUnless(key, types.UID(pod.UID))
 	select {
 	case <-p.policies:
 	case <-late.C:
@@ -147,7 +147,7 @@ func (p *Pods) Metadata(ctx context.Context, pod endpoint.Pod) (endpoint.Metadat
 			return earlier, nil
 		}
 		err := fmt.Errorf("pod %s is not attached before the policies of the API server are known", key)
-		if why := p.why(); why != nil {
+		if why := p.syncError(); why != nil {
 			err = fmt.Errorf("%w: %w", err, why)
 		}
 		return endpoint.Metadata{}, fault.Wrap(fault.Unavailable, err)
@@ -171,9 +171,9 @@ func (p *Pods) Metadata(ctx context.Context, pod endpoint.Pod) (endpoint.Metadat
 	}
 }
 
-// hurryUnless ends the watches' pauses unless the pod's metadata and the policies are known: the API server may be
+// endPausesUnless ends the watches' pauses unless the pod's metadata and the policies are known: the API server may be
 // back.
-func (p *Pods) hurryUnless(key watch.Key, uid types.UID) {
+func (p *Pods) endPausesUnless(key watch.Key, uid types.UID) {
 	if _, _, ok := p.known(key, uid); ok {
 		select {
 		case <-p.policies:
@@ -181,7 +181,7 @@ func (p *Pods) hurryUnless(key watch.Key, uid types.UID) {
 		default:
 		}
 	}
-	p.hurry()
+	p.endPauses()
 }
 
 func (p *Pods) known(key watch.Key, uid types.UID) (m endpoint.Metadata, changed <-chan struct{}, ok bool) {

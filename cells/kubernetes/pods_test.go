@@ -35,7 +35,7 @@ func podObject(uid types.UID, app string) *corev1.Pod {
 	return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web", UID: uid, Labels: map[string]string{"app": app}}}
 }
 
-func (p *Pods) tell(pod *corev1.Pod) {
+func (p *Pods) notify(pod *corev1.Pod) {
 	podHandler{p}.Update(watch.Object[Pod]{Key: watch.Key{Namespace: pod.Namespace, Name: pod.Name}, Value: slimPod(pod)})
 }
 
@@ -78,10 +78,10 @@ func TestMetadata(t *testing.T) {
 				pods := newPods(&Namespaces{}, known, read)
 				pods.tellNamespace(map[string]string{"team": "shop"})
 				if row.known != nil {
-					pods.tell(row.known)
+					pods.notify(row.known)
 				}
 				if row.after != nil {
-					time.AfterFunc(time.Second, func() { pods.tell(row.after) })
+					time.AfterFunc(time.Second, func() { pods.notify(row.after) })
 				}
 				began := time.Now()
 				got, err := pods.Metadata(t.Context(), endpoint.Pod{Namespace: "shop", Name: "web", UID: "u2"})
@@ -138,7 +138,7 @@ func TestMetadataNamespaceUnknown(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		read, _ := asked(podObject("u2", "web"), nil)
 		pods := newPods(&Namespaces{}, known, read)
-		pods.tell(podObject("u2", "web"))
+		pods.notify(podObject("u2", "web"))
 		if _, err := pods.Metadata(t.Context(), endpoint.Pod{Namespace: "shop", Name: "web", UID: "u2"}); fault.KindOf(err) != fault.Unavailable {
 			t.Errorf("error %v, want unavailable", err)
 		}
@@ -222,11 +222,11 @@ func TestFollowerLast(t *testing.T) {
 		for i := range 1000 {
 			both.Go(func() {
 				time.Sleep(time.Duration(i) * 50 * time.Microsecond)
-				pods.tell(podObject("u2", fmt.Sprint(i)))
+				pods.notify(podObject("u2", fmt.Sprint(i)))
 			})
 		}
 		both.Wait()
-		pods.tell(podObject("u2", "last"))
+		pods.notify(podObject("u2", "last"))
 		pods.tellNamespace(map[string]string{"team": "a"})
 		pods.tellNamespace(map[string]string{"team": "b"})
 		time.Sleep(5 * time.Second)
@@ -243,12 +243,12 @@ func TestFollowerOtherUID(t *testing.T) {
 		pods, cancel := runFollower(t, m)
 		defer cancel()
 		pods.tellNamespace(nil)
-		pods.tell(podObject("u3", "new"))
+		pods.notify(podObject("u3", "new"))
 		time.Sleep(time.Second)
 		if n := m.count(); n != 0 {
 			t.Errorf("the endpoint of another UID was changed %d times", n)
 		}
-		pods.tell(podObject("u2", "web"))
+		pods.notify(podObject("u2", "web"))
 		time.Sleep(time.Second)
 		if got := m.last(); got != "web " {
 			t.Errorf("the endpoint has %q, want web", got)
@@ -299,7 +299,7 @@ func TestWaiting(t *testing.T) {
 		pod := podObject(types.UID(name), "web")
 		pod.Name, pod.Status.Phase, pod.Status.StartTime = name, corev1.PodPending, &began
 		change(pod)
-		pods.tell(pod)
+		pods.notify(pod)
 	}
 	listener{pods}.EndpointRestored(endpoint.Endpoint{Spec: endpoint.Spec{Pod: endpoint.Pod{Namespace: "shop", Name: "attached", UID: "attached"}}, Metadata: "{}"})
 	if diff := cmp.Diff([]string{"shop/waits"}, pods.Waiting(time.Minute)); diff != "" {
@@ -322,7 +322,7 @@ func TestUnattached(t *testing.T) {
 		pod := podObject("u2", "web")
 		pod.Name, pod.Status.Phase = name, corev1.PodRunning
 		change(pod)
-		pods.tell(pod)
+		pods.notify(pod)
 	}
 	m := &manager{ep: endpoint.Endpoint{Spec: endpoint.Spec{Pod: endpoint.Pod{Namespace: "shop", Name: "attached"}}}}
 	if diff := cmp.Diff([]string{"shop/other"}, newReporter(&watches{store: pods}, m).unattached()); diff != "" {
@@ -369,9 +369,9 @@ func TestMetadataAwaitsPolicies(t *testing.T) {
 				read, _ := asked(podObject("u2", "web"), nil)
 				policies := make(chan struct{})
 				pods := newPods(&Namespaces{}, policies, read)
-				pods.why = func() error { return errors.New("networkpolicies is forbidden") }
+				pods.syncError = func() error { return errors.New("networkpolicies is forbidden") }
 				pods.tellNamespace(nil)
-				pods.tell(podObject("u2", "web"))
+				pods.notify(podObject("u2", "web"))
 				pod := endpoint.Pod{Namespace: "shop", Name: "web", UID: "u2"}
 				if row.attached {
 					listener{pods}.EndpointRestored(endpoint.Endpoint{Spec: endpoint.Spec{Pod: pod}, Metadata: `{"labels":{"app":"earlier"}}`})

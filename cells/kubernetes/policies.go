@@ -160,11 +160,11 @@ func (p *policyWatch) setLoop(k policyKind, loop *watch.Loop[[]byte]) {
 	} else {
 		p.loops[k.Resource] = loop
 	}
-	p.tellLocked()
+	p.notifyLocked()
 }
 
-// tellLocked wakes who waits for a change.
-func (p *policyWatch) tellLocked() {
+// notifyLocked wakes who waits for a change.
+func (p *policyWatch) notifyLocked() {
 	close(p.changed)
 	p.changed = make(chan struct{})
 }
@@ -207,8 +207,8 @@ func (p *policyWatch) awaitKind(ctx context.Context, k policyKind) bool {
 	}
 }
 
-// why is an error of a kind that is not known, or nil.
-func (p *policyWatch) why() error {
+// syncError is an error of a kind that is not known, or nil.
+func (p *policyWatch) syncError() error {
 	for _, s := range p.states() {
 		if !s.Synced && s.Err != nil {
 			return s.Err
@@ -232,13 +232,13 @@ func (p *policyWatch) missing(resources []string) (missing []string) {
 	return missing
 }
 
-// hurry ends the pauses of all loops.
-func (p *policyWatch) hurry() {
+// endPauses ends the pauses of all loops.
+func (p *policyWatch) endPauses() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.crds.Hurry()
+	p.crds.EndPause()
 	for _, loop := range p.loops {
-		loop.Hurry()
+		loop.EndPause()
 	}
 }
 
@@ -265,7 +265,7 @@ func (h crdHandler) Replace(objects map[watch.Key]watch.Object[struct{}]) {
 	for key := range objects {
 		h.present[key.Name] = true
 	}
-	h.tellLocked()
+	h.notifyLocked()
 }
 
 // Update implements [watch.Handler].
@@ -279,7 +279,7 @@ func (h crdHandler) set(name string, there bool) {
 	defer h.mu.Unlock()
 	if h.present[name] != there {
 		h.present[name] = there
-		h.tellLocked()
+		h.notifyLocked()
 	}
 }
 

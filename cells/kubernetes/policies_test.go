@@ -132,7 +132,7 @@ func TestPolicyWatch(t *testing.T) {
 	select {
 	case <-p.ready:
 	case <-time.After(testutil.Patience):
-		t.Fatalf("not ready: %v", p.why())
+		t.Fatalf("not ready: %v", p.syncError())
 	}
 	if names := got.names(); !strings.HasSuffix(names, "CiliumNetworkPolicy shop/c, NetworkPolicy shop/n") {
 		t.Errorf("ready with %s", names)
@@ -175,7 +175,7 @@ func TestPolicyWatchCRDGone(t *testing.T) {
 		s.Put(crdOf(kinds[4]))
 	})
 	testutil.Eventually(t, func() error {
-		if err := p.why(); err == nil {
+		if err := p.syncError(); err == nil {
 			return errors.New("the kind is not refused yet")
 		}
 		return nil

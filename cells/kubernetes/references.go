@@ -180,12 +180,12 @@ func (r *referenceWatch) source(reference model.Reference) (source watch.Raw[sel
 	return source, source.Resource, err
 }
 
-// hurry ends the pauses of all loops.
-func (r *referenceWatch) hurry() {
+// endPauses ends the pauses of all loops.
+func (r *referenceWatch) endPauses() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, loop := range r.loops {
-		loop.Hurry()
+		loop.EndPause()
 	}
 }
 
@@ -220,7 +220,7 @@ func (r *referenceWatch) states() (states []watch.State) {
 type selection struct {
 	pods     []model.Pods
 	prefixes []netip.Prefix
-	problem  string // why it is not known what it selects
+	problem  string // syncError it is not known what it selects
 }
 
 func slimService(about metav1.ObjectMeta, object []byte) (s selection) {
@@ -295,22 +295,22 @@ func (h *referenceHandler) Replace(objects map[watch.Key]watch.Object[selection]
 	for key, object := range objects {
 		h.objects[key] = object.Value
 	}
-	h.tell()
+	h.notify()
 }
 
 // Update implements [watch.Handler].
 func (h *referenceHandler) Update(object watch.Object[selection]) {
 	h.objects[object.Key] = object.Value
-	h.tell()
+	h.notify()
 }
 
 // Delete implements [watch.Handler].
 func (h *referenceHandler) Delete(object watch.Object[selection]) {
 	delete(h.objects, object.Key)
-	h.tell()
+	h.notify()
 }
 
-func (h *referenceHandler) tell() {
+func (h *referenceHandler) notify() {
 	if h.ctx.Err() != nil {
 		return
 	}

@@ -103,7 +103,7 @@ func (d *deleter) closeSockets() (err error) {
 // remove deletes the link and returns when it is gone, or when ctx ends: it will go then, too.
 func (d *deleter) remove(ctx context.Context, index int) error {
 	notified := d.waiters.expect(index)
-	defer d.waiters.forget(notified)
+	defer d.waiters.remove(notified)
 	err := d.conn.Do(rtnl.LinkDownAndGroup(index, deleteGroup))
 	if err != nil {
 		return ignoreNotFound(err)
@@ -219,7 +219,7 @@ func (w *waiters) expect(index int) chan bool {
 	return notified
 }
 
-func (w *waiters) forget(notified chan bool) {
+func (w *waiters) remove(notified chan bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	delete(w.links, notified)

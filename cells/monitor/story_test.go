@@ -21,7 +21,7 @@ import (
 	"porin.dev/porin/cells/endpoint"
 	"porin.dev/porin/cells/monitor"
 	"porin.dev/porin/cells/server"
-	"porin.dev/porin/internal/story"
+	"porin.dev/porin/internal/testutil/story"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }

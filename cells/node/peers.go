@@ -205,7 +205,7 @@ func (p *Peers) origin(ctx context.Context) (cache.Origin, error) {
 // origin.
 func (p *Peers) hasAnswered(origin cache.Origin) {
 	if p.storeAway && origin != p.from {
-		p.records.forgetMissing()
+		p.records.deleteMissing()
 	}
 	if !p.answered && len(p.records.removed) > 0 {
 		former, _, _ := p.cache.Networks()

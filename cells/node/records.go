@@ -51,7 +51,7 @@ func (r *records) apply(c cluster.Change[cluster.NodeNetwork]) {
 			known.missing = true
 		}
 	}
-	r.forgetRemoved()
+	r.deleteRemoved()
 }
 
 func (r *records) put(n cluster.NodeNetwork) {
@@ -71,10 +71,10 @@ func (r *records) setRemoved(keys []string) {
 	for _, key := range keys {
 		r.removed[key] = true
 	}
-	r.forgetRemoved()
+	r.deleteRemoved()
 }
 
-func (r *records) forgetRemoved() {
+func (r *records) deleteRemoved() {
 	maps.DeleteFunc(r.byName, func(_ string, known *record) bool { return known.missing && r.removed[known.network.Node.Key] })
 }
 
@@ -96,8 +96,8 @@ func prefixesOf(n cluster.NodeNetwork) []netip.Prefix {
 	return all
 }
 
-// forgetMissing forgets all records that the store does not have.
-func (r *records) forgetMissing() {
+// deleteMissing deletes all records that the store does not have.
+func (r *records) deleteMissing() {
 	maps.DeleteFunc(r.byName, func(_ string, known *record) bool { return known.missing })
 }
 

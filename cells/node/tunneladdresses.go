@@ -93,7 +93,7 @@ func (t *tunnelAddresses) reconcile(ctx context.Context) error {
 		return !slices.ContainsFunc(blocks, func(b netip.Prefix) bool { return b.Contains(addr) })
 	}
 	if slices.ContainsFunc(has, outside) || t.source.LacksFamily() { // the blocks are others now, or there are more
-		if err := t.drop(); err != nil {
+		if err := t.release(); err != nil {
 			return err
 		}
 		has = nil
@@ -116,9 +116,9 @@ func (t *tunnelAddresses) reconcile(ctx context.Context) error {
 	return nil
 }
 
-// drop gives the addresses back. The device must not have them any more, or lose them soon: they are quarantined before
-// another owner gets them.
-func (t *tunnelAddresses) drop() error {
+// release gives the addresses back. The device must not have them any more, or lose them soon: they are quarantined
+// before another owner gets them.
+func (t *tunnelAddresses) release() error {
 	if t.source == nil {
 		return nil
 	}

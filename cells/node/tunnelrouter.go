@@ -101,7 +101,7 @@ func (r *router) endTunnel() (ended bool, err error) {
 			return true, err
 		}
 	}
-	return true, r.addresses.drop()
+	return true, r.addresses.release()
 }
 
 // tunnelOwners are the nodes of all prefixes: also this node's, and nodes that are reached without a tunnel now. A node

@@ -348,7 +348,7 @@ func TestTunnelAddresses(t *testing.T) {
 	if got, _ := begin(&source{}, addresses("10.9.0.7")...).addrs.Get(); !slices.Equal(got, addresses("10.9.0.7")) {
 		t.Errorf("addresses %v, want those of the device when the file is damaged", got)
 	}
-	if err := errors.Join(a.drop(), a.drop()); err != nil || s.has != nil {
+	if err := errors.Join(a.release(), a.release()); err != nil || s.has != nil {
 		t.Errorf("after drop: %v, error %v", s.has, err)
 	}
 }

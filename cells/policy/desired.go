@@ -110,7 +110,7 @@ func (d *desired) apply(u update, domains []engine.DomainChange) (change engine.
 	told := engine.Update{Domains: domains}
 	var moved []string
 	for _, id := range u.policies.keys {
-		d.noteChange(id)
+		d.recordChange(id)
 		if policy := u.policies.values[id]; policy != nil {
 			d.policies[id] = *policy
 			if why := u.unfit[id]; why != nil {
@@ -160,8 +160,8 @@ func (d *desired) apply(u update, domains []engine.DomainChange) (change engine.
 	return change, false
 }
 
-// noteChange is called before a policy changes.
-func (d *desired) noteChange(id model.PolicyID) {
+// recordChange is called before a policy changes.
+func (d *desired) recordChange(id model.PolicyID) {
 	if _, again := d.unwritten[id]; !again {
 		d.unwritten[id] = nil
 		if was, ok := d.told(id); ok && !d.givenUp[id].denies {

@@ -21,9 +21,9 @@ type Enforcer interface {
 	// Fits returns [ErrNoRoom] when the kernel has no room for what the engine says. It writes nothing, and may be called
 	// during an Apply.
 	Fits(e *engine.Engine, locals map[string]Local) error
-	// Forget removes what the kernel has of an endpoint that a previous agent has told of, and that is gone. It may be
-	// called during an Apply, and does nothing for an endpoint that the last Apply was told of.
-	Forget(id uint16) error
+	// RemoveEndpoint removes what the kernel has of an endpoint that a previous agent has told of, and that is gone. It
+	// may be called during an Apply, and does nothing for an endpoint that the last Apply was told of.
+	RemoveEndpoint(id uint16) error
 	// Verdict reads what the kernel decides about a connection, by the policies of one of its ends: [engine.ValueDeny],
 	// [engine.ValueAllow], or the number of layer 7 rules.
 	Verdict(q Question) (uint32, error)
@@ -67,7 +67,7 @@ func (noEnforcer) Apply(*engine.Engine, *engine.Change, map[string]Local) error 
 
 func (noEnforcer) Fits(*engine.Engine, map[string]Local) error { return nil }
 
-func (noEnforcer) Forget(uint16) error { return nil }
+func (noEnforcer) RemoveEndpoint(uint16) error { return nil }
 
 func (noEnforcer) Compare(*engine.Engine, map[string]Local) ([]Difference, error) { return nil, nil }
 

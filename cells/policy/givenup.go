@@ -33,7 +33,7 @@ func (d *desired) told(id model.PolicyID) (model.Policy, bool) {
 func (d *desired) shrink() {
 	for range maxGivenUp {
 		d.renew() // the engine may have kept unused rows, such as rows for deleted pods
-		if !d.engine.Exceeded() || !d.giveUp(errTooLarge, false) && !d.giveUp(errTooLarge, true) {
+		if !d.engine.Exceeded() || !d.substituteLargest(errTooLarge, false) && !d.substituteLargest(errTooLarge, true) {
 			return
 		}
 	}
@@ -58,9 +58,9 @@ func (d *desired) substitute(id model.PolicyID, why error) {
 	}
 }
 
-// giveUp chooses a substitute for the largest of the policies that were set since the last write, or of all, and
-// reports whether there is one. The engine is to be told.
-func (d *desired) giveUp(why error, ofAll bool) bool {
+// substituteLargest chooses a substitute for the largest of the policies that were set since the last write, or of all,
+// and reports whether there is one. The engine is to be told.
+func (d *desired) substituteLargest(why error, ofAll bool) bool {
 	var largest model.PolicyID
 	size := 0
 	for id := range d.policies {

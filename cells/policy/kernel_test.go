@@ -122,7 +122,7 @@ func (k *fakeKernel) Fits(e *engine.Engine, _ map[string]Local) error {
 	return nil
 }
 
-func (k *fakeKernel) Forget(id uint16) error {
+func (k *fakeKernel) RemoveEndpoint(id uint16) error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.forgotten = append(k.forgotten, id)

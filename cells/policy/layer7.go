@@ -98,7 +98,7 @@ func (x *layer7) prepare(ctx context.Context, rules []*engine.Layer7, within tim
 	}
 	err := x.proxy.Prepare(ctx, all)
 	if err != nil {
-		err = fmt.Errorf("give the proxy its layer 7 rules: %w", sayWhy(context.Cause(ctx), err))
+		err = fmt.Errorf("give the proxy its layer 7 rules: %w", withCause(context.Cause(ctx), err))
 	}
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -114,9 +114,9 @@ func (x *layer7) prepare(ctx context.Context, rules []*engine.Layer7, within tim
 	return err
 }
 
-// sayWhy returns why the time was over, if it was, with what the proxy says about that: such as that it is not
+// withCause returns why the time was over, if it was, with what the proxy says about that: such as that it is not
 // connected.
-func sayWhy(cause, err error) error {
+func withCause(cause, err error) error {
 	switch {
 	case cause == nil, errors.Is(err, cause):
 		return err
@@ -192,7 +192,7 @@ func (q *Queue) awaitProxy(ctx context.Context) error {
 		case <-news:
 		case <-ctx.Done():
 			if err := q.layer7.lastError(); err != nil {
-				return sayWhy(context.Cause(ctx), err)
+				return withCause(context.Cause(ctx), err)
 			}
 			return context.Cause(ctx)
 		}

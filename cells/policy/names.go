@@ -184,10 +184,10 @@ func (n *Names) learn(ctx context.Context, endpoint uint16, name string, address
 	return nil
 }
 
-// forget removes the names that a deleted endpoint has asked for. Nothing is learned for its ID until another endpoint
-// has it.
-func (n *Names) forget(endpoint uint16) {
-	n.known.Forget(endpoint)
+// removeEndpoint removes the names that a deleted endpoint has asked for. Nothing is learned for its ID until another
+// endpoint has it.
+func (n *Names) removeEndpoint(endpoint uint16) {
+	n.known.RemoveEndpoint(endpoint)
 	n.task.Trigger()
 	n.writeChanges()
 }
@@ -283,7 +283,7 @@ func (n *Names) followLocked(rules []model.DNSRule) []engine.DomainChange {
 		for _, c := range taken {
 			if rule, ok := n.rules[c.Selection]; ok { // else it is one of peek
 				for _, addr := range c.Removed {
-					if n.drop(rule, addr) {
+					if n.remove(rule, addr) {
 						of(rule).Remove = append(of(rule).Remove, addr)
 					}
 				}
@@ -320,8 +320,8 @@ func (n *Names) followLocked(rules []model.DNSRule) []engine.DomainChange {
 	return list
 }
 
-// drop forgets an address of a rule, and reports whether the engine has it.
-func (n *Names) drop(rule model.DNSRule, addr netip.Addr) bool {
+// remove removes an address of a rule, and reports whether the engine has it.
+func (n *Names) remove(rule model.DNSRule, addr netip.Addr) bool {
 	if rules := n.leftOut[addr]; rules != nil {
 		if delete(rules, rule); len(rules) == 0 {
 			delete(n.leftOut, addr)
@@ -337,9 +337,9 @@ func (n *Names) drop(rule model.DNSRule, addr netip.Addr) bool {
 	return true
 }
 
-// keepLocked ends the selections of all other rules: the engine has forgotten their addresses. It reports whether there
-// is room now for addresses that had none.
-func (n *Names) keepLocked(used map[model.DNSRule]struct{}) (room bool) {
+// endOthersLocked ends the selections of all other rules: the engine has forgotten their addresses. It reports whether
+// there is room now for addresses that had none.
+func (n *Names) endOthersLocked(used map[model.DNSRule]struct{}) (room bool) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	removed := false
@@ -349,10 +349,10 @@ func (n *Names) keepLocked(used map[model.DNSRule]struct{}) (room bool) {
 		}
 		s.Close()
 		for addr := range n.inEngine[rule] {
-			n.drop(rule, addr)
+			n.remove(rule, addr)
 		}
 		for addr := range n.leftOut {
-			n.drop(rule, addr)
+			n.remove(rule, addr)
 		}
 		delete(n.selections, rule)
 		delete(n.rules, s)

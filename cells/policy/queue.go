@@ -287,7 +287,7 @@ func (q *Queue) serve(requests []*request) {
 		q.written = false
 	}
 	err := q.write()
-	for tries := 0; errors.Is(err, ErrNoRoom) && tries < maxGivenUp && q.giveUp(err); tries++ {
+	for tries := 0; errors.Is(err, ErrNoRoom) && tries < maxGivenUp && q.substituteLargest(err); tries++ {
 		awaited = q.withholdLocked()
 		err = q.write()
 	}
@@ -318,7 +318,7 @@ func (q *Queue) commit(requests ...*request) {
 	q.view.mu.Lock()
 	defer q.view.mu.Unlock()
 	change, anew := q.view.apply(all, q.names.followLocked(all.domainRules()))
-	if (anew || len(all.policies.keys) > 0) && q.names.keepLocked(q.view.domainRules()) {
+	if (anew || len(all.policies.keys) > 0) && q.names.endOthersLocked(q.view.domainRules()) {
 		q.task.Trigger()
 	}
 	if anew {
@@ -329,16 +329,16 @@ func (q *Queue) commit(requests ...*request) {
 	}
 }
 
-// giveUp has the engine do without a policy that the datapath has no room for, and reports whether there is a policy to
-// give up.
-func (q *Queue) giveUp(err error) bool {
+// substituteLargest has the engine do without a policy that the datapath has no room for, and reports whether there is
+// a policy to give up.
+func (q *Queue) substituteLargest(err error) bool {
 	q.view.mu.Lock()
 	defer q.view.mu.Unlock()
-	if !q.view.giveUp(err, false) {
+	if !q.view.substituteLargest(err, false) {
 		return false
 	}
 	q.view.renew()
-	q.names.keepLocked(q.view.domainRules())
+	q.names.endOthersLocked(q.view.domainRules())
 	return true
 }
 

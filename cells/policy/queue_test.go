@@ -159,7 +159,7 @@ func randomFailures(t *testing.T, r *rand.Rand) {
 			q.names.known.Learn(uint16(r.IntN(3)), []string{"a.example", "b.example", "c.other"}[r.IntN(3)], named(fmt.Sprint("192.0.2.", r.IntN(8))))
 		}
 		if r.IntN(5) == 0 {
-			q.names.known.Forget(uint16(r.IntN(3)))
+			q.names.known.RemoveEndpoint(uint16(r.IntN(3)))
 		}
 		q.serve(requests)
 		for _, one := range requests {

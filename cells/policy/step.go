@@ -61,8 +61,8 @@ func (s *Step) Detach(ctx context.Context, ep endpoint.Endpoint, _ endpoint.Dele
 	} else if err := s.queue.set(ctx, gone); err != nil {
 		return err
 	}
-	s.queue.names.forget(ep.ID)
-	return s.queue.enforcer.Forget(ep.ID) // which the queue does not know of when a previous agent attached it
+	s.queue.names.removeEndpoint(ep.ID)
+	return s.queue.enforcer.RemoveEndpoint(ep.ID) // which the queue does not know of when a previous agent attached it
 }
 
 // Restore collects the endpoint: [Step.Prune] writes all of them at once. Later, it is a repair.

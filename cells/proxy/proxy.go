@@ -108,7 +108,7 @@ func (p *Proxy) Stop(ctx context.Context) error {
 	if !started {
 		return err
 	}
-	return errors.Join(err, p.redirect.LetGo(), p.listener.Stop(ctx), p.redirect.Close())
+	return errors.Join(err, p.redirect.Release(), p.listener.Stop(ctx), p.redirect.Close())
 }
 
 // stopAccepting reports whether the proxy was started.

@@ -15,7 +15,7 @@ import (
 	"porin.dev/porin/cells/kubernetes/kubernetestest"
 	"porin.dev/porin/cells/proxy/control"
 	"porin.dev/porin/internal/cell"
-	"porin.dev/porin/internal/reference"
+	"porin.dev/porin/internal/testutil/reference"
 )
 
 func TestAgentReference(t *testing.T) {

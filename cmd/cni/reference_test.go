@@ -4,7 +4,7 @@ import (
 	"strings"
 	"testing"
 
-	"porin.dev/porin/internal/reference"
+	"porin.dev/porin/internal/testutil/reference"
 )
 
 func TestPluginReference(t *testing.T) {

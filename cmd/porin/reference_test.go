@@ -5,7 +5,7 @@ import (
 	"strings"
 	"testing"
 
-	"porin.dev/porin/internal/reference"
+	"porin.dev/porin/internal/testutil/reference"
 )
 
 func TestCommandReference(t *testing.T) {

@@ -19,7 +19,7 @@ import (
 	v1 "porin.dev/porin/api/v1"
 	"porin.dev/porin/cells/datapath"
 	"porin.dev/porin/cells/datapath/loader"
-	"porin.dev/porin/internal/story"
+	"porin.dev/porin/internal/testutil/story"
 )
 
 // TestMain makes the test binary the program itself when it is called by its name, as the shells do.

@@ -11,7 +11,7 @@ import (
 	"go.uber.org/fx"
 
 	"porin.dev/porin/internal/cell"
-	"porin.dev/porin/internal/reference"
+	"porin.dev/porin/internal/testutil/reference"
 )
 
 // TestGraph builds the whole proxy, every constructor of it, and checks that nothing is missing.

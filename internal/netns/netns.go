@@ -91,7 +91,7 @@ func in(fd int, f func() error) error {
 
 // InNew runs f in a new network namespace, which ends when f returns and has left nothing open. Otherwise it is [In].
 func InNew(f func() error) error {
-	return away(func() error {
+	return onEndingThread(func() error {
 		if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
 			return fmt.Errorf("make a network namespace: %w", err)
 		}
@@ -101,7 +101,7 @@ func InNew(f func() error) error {
 
 // enter is [In] on a thread that does not return.
 func enter(fd int, f func() error) error {
-	return away(func() error {
+	return onEndingThread(func() error {
 		if err := unix.Setns(fd, unix.CLONE_NEWNET); err != nil {
 			return fmt.Errorf("enter the network namespace: %w", err)
 		}
@@ -109,8 +109,8 @@ func enter(fd int, f func() error) error {
 	})
 }
 
-// away runs f on a thread that ends afterwards.
-func away(f func() error) error {
+// onEndingThread runs f on a thread that ends afterwards.
+func onEndingThread(f func() error) error {
 	done := make(chan error, 1)
 	onThread(func() {
 		defer close(done)

@@ -128,8 +128,8 @@ func (o *Owner) Err() error {
 	return o.err
 }
 
-// forgetNoTable makes the next Apply look for a table of another program.
-func (o *Owner) forgetNoTable() {
+// resetNoTable makes the next Apply look for a table of another program.
+func (o *Owner) resetNoTable() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.known = o.known && o.last != nil

@@ -25,7 +25,7 @@ func (o *Owner) Watch(ctx context.Context) (<-chan string, error) {
 	if err != nil {
 		return nil, fmt.Errorf("watch the nftables ruleset: %w", err)
 	}
-	o.forgetNoTable() // earlier changes were not notified
+	o.resetNoTable() // earlier changes were not notified
 	changes := make(chan string)
 	go func() {
 		defer close(changes)
@@ -38,7 +38,7 @@ func (o *Owner) Watch(ctx context.Context) (<-chan string, error) {
 				if !o.table.isOurs(m.Data) {
 					continue
 				}
-				o.forgetNoTable()
+				o.resetNoTable()
 			case <-o.failed:
 			}
 			changes <- o.table.Name

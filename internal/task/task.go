@@ -122,7 +122,7 @@ func (t *Task) Start(after <-chan struct{}) {
 		if err == nil {
 			err = errors.New("it has ended")
 		}
-		t.note(time.Now(), err)
+		t.record(time.Now(), err)
 		t.failed <- fmt.Errorf("task %s: %w", t.status.Name, err)
 	}()
 }
@@ -195,7 +195,7 @@ func (t *Task) rounds(ctx context.Context) error {
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
-		t.note(began, err)
+		t.record(began, err)
 		wait = t.next()
 	}
 }
@@ -217,8 +217,8 @@ func (t *Task) await(ctx context.Context, wait time.Duration) bool {
 	return ctx.Err() == nil
 }
 
-// note writes down how a round ended.
-func (t *Task) note(began time.Time, err error) {
+// record writes down how a round ended.
+func (t *Task) record(began time.Time, err error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	was := t.status.Err

@@ -12,7 +12,7 @@ import (
 
 	"porin.dev/porin/internal/fault"
 	"porin.dev/porin/internal/httpx"
-	"porin.dev/porin/internal/reference"
+	"porin.dev/porin/internal/testutil/reference"
 )
 
 // operation is what the page of the API shows of a call.

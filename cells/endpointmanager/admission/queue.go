@@ -91,11 +91,11 @@ func (a *Queue) Enter(ctx context.Context, l Lane, namespace string) (leave func
 	select {
 	case <-t.turn:
 	case <-ctx.Done():
-		if a.giveUp(t) {
+		if a.cancel(t) {
 			return nil, fmt.Errorf("%w: it waited %s: %w", ErrBusy, time.Since(began).Round(time.Millisecond), ctx.Err())
 		}
 	}
-	return func() { a.leave(t) }, nil
+	return func() { a.finish(t) }, nil
 }
 
 // admit lets in whoever is next, as long as there are places. It expects the lock.
@@ -131,15 +131,15 @@ func (a *Queue) next() *ticket {
 	return nil
 }
 
-func (a *Queue) leave(t *ticket) {
+func (a *Queue) finish(t *ticket) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.running[t.lane]--
 	a.admit()
 }
 
-// giveUp takes back a ticket that waits yet.
-func (a *Queue) giveUp(t *ticket) (waiting bool) {
+// cancel takes back a ticket that waits yet.
+func (a *Queue) cancel(t *ticket) (waiting bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	select {

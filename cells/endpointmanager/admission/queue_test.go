@@ -109,7 +109,7 @@ func TestDeletionGivesUp(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		ctx, giveUp := context.WithCancel(t.Context())
+		ctx, cancel := context.WithCancel(t.Context())
 		go func() { _, _ = a.Enter(ctx, Deletions, "") }()
 		synctest.Wait()
 		in := false
@@ -119,7 +119,7 @@ func TestDeletionGivesUp(t *testing.T) {
 			leave()
 		}()
 		synctest.Wait()
-		giveUp()
+		cancel()
 		synctest.Wait()
 		if in {
 			t.Error("it came in beside a deletion, and there is one place")

@@ -130,7 +130,7 @@ func (l *File) PutTombstone(rec Record) error {
 	})
 }
 
-func (l *File) NoteDeletion(n DeletionNote) error {
+func (l *File) RecordDeletion(n DeletionNote) error {
 	return l.update(func(tx *bbolt.Tx) error {
 		bucket, key := tx.Bucket(notesBucket), []byte(n.Attachment.String())
 		var before DeletionNote

@@ -142,7 +142,7 @@ func TestExpireAll(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			if err := l.NoteDeletion(DeletionNote{Attachment: endpoint.Attachment{ContainerID: "c1", IfName: "eth0"}, Boot: 1000 * time.Second}); err != nil {
+			if err := l.RecordDeletion(DeletionNote{Attachment: endpoint.Attachment{ContainerID: "c1", IfName: "eth0"}, Boot: 1000 * time.Second}); err != nil {
 				t.Fatal(err)
 			}
 			done := make(chan error, 1)

@@ -17,8 +17,8 @@ type Ledger interface {
 	PutAll(recs []Record) error
 	// PutTombstone moves the attachment to the tombstones, in one transaction.
 	PutTombstone(rec Record) error
-	// NoteDeletion remembers the deletion of an attachment without a record: the deletion that began last.
-	NoteDeletion(n DeletionNote) error
+	// RecordDeletion remembers the deletion of an attachment without a record: the deletion that began last.
+	RecordDeletion(n DeletionNote) error
 	// Expire forgets the tombstones and notes written before oldest, and after newest: those are of another boot.
 	Expire(oldest, newest time.Duration) error
 	// Attachments returns the records, ordered by attachment.

@@ -92,7 +92,7 @@ func (s State) OK() bool { return s.Probed() && s.Failures == 0 }
 // Failing reports whether the last probe failed.
 func (s State) Failing() bool { return s.Failures > 0 }
 
-func (s *State) note(now time.Time, latency time.Duration, err error) {
+func (s *State) record(now time.Time, latency time.Duration, err error) {
 	s.LastProbe, s.Err = now, err
 	if err != nil {
 		s.Failures++

@@ -237,7 +237,7 @@ func (p *Prober) probe(ctx context.Context, n cluster.NodeNetwork) {
 	for i, path := range Paths() {
 		addr := path.addressOf(n)
 		if !addr.IsValid() {
-			p.note(n.Node, i, addr, 0, nil)
+			p.record(n.Node, i, addr, 0, nil)
 			continue
 		}
 		paths.Go(func() {
@@ -246,18 +246,18 @@ func (p *Prober) probe(ctx context.Context, n cluster.NodeNetwork) {
 				return // the probe did not fail: it was given up
 			}
 			if errors.Is(err, ErrNoSource) {
-				p.note(n.Node, i, netip.Addr{}, 0, nil)
+				p.record(n.Node, i, netip.Addr{}, 0, nil)
 				return
 			}
-			p.note(n.Node, i, addr, latency, err)
+			p.record(n.Node, i, addr, latency, err)
 			p.observe(path, latency, err)
 		})
 	}
 	paths.Wait()
 }
 
-// note records the result of a path, from scratch for another address; the zero Addr is no path.
-func (p *Prober) note(node cluster.NodeID, path int, addr netip.Addr, latency time.Duration, err error) {
+// record records the result of a path, from scratch for another address; the zero Addr is no path.
+func (p *Prober) record(node cluster.NodeID, path int, addr netip.Addr, latency time.Duration, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	states := p.states[node]
@@ -268,7 +268,7 @@ func (p *Prober) note(node cluster.NodeID, path int, addr netip.Addr, latency ti
 		states[path] = State{Address: addr}
 	}
 	if addr.IsValid() {
-		states[path].note(time.Now(), latency, err)
+		states[path].record(time.Now(), latency, err)
 	}
 }
 

@@ -289,11 +289,11 @@ func TestDiagnose(t *testing.T) {
 					outcome := map[Path]string{{Node, ICMP, family}: row.node, {Endpoint, ICMP, family}: row.ping, {Endpoint, HTTP, family}: row.hello}[path]
 					switch outcome {
 					case ok:
-						states[i].note(time.Now(), time.Millisecond, nil)
+						states[i].record(time.Now(), time.Millisecond, nil)
 					case fails:
-						states[i].note(time.Now(), 0, ErrTimeout)
+						states[i].record(time.Now(), 0, ErrTimeout)
 					case refused:
-						states[i].note(time.Now(), 0, ErrRefused)
+						states[i].record(time.Now(), 0, ErrRefused)
 					}
 				}
 				faults := Diagnose(cluster.NodeNetwork{Routing: row.routing}, &states)
@@ -309,7 +309,7 @@ func TestDiagnose(t *testing.T) {
 func TestDiagnoseBothFamilies(t *testing.T) {
 	var states States
 	for i := range states {
-		states[i].note(time.Now(), 0, ErrTimeout)
+		states[i].record(time.Now(), 0, ErrTimeout)
 	}
 	if faults := Diagnose(node(0), &states); len(faults) != 1 || faults[0].Part != PartNode {
 		t.Errorf("%+v", faults)

@@ -78,8 +78,8 @@ type address struct {
 	excluded   bool // it is not given out any more, whatever its state
 }
 
-// leave takes the address out of its state's list and count. It is unused then.
-func (e *address) leave() {
+// removeFromList takes the address out of its state's list and count. It is unused then.
+func (e *address) removeFromList() {
 	l := e.block.list
 	if e.state.takesUp() {
 		e.count(-1)
@@ -133,14 +133,14 @@ func (e *address) use(r *record) {
 	if e.addr == e.block.cursor {
 		e.block.cursor = e.addr.Next()
 	}
-	e.leave()
+	e.removeFromList()
 	e.enter(inUse)
 	e.owner = r
 }
 
 // rest keeps the address back for the quarantine, and until its cleanup if it needs one.
 func (e *address) rest(since time.Duration, number uint64, needsCleanup bool) {
-	e.leave()
+	e.removeFromList()
 	e.since, e.release = since, number
 	if needsCleanup {
 		e.enter(uncleaned)
@@ -152,7 +152,7 @@ func (e *address) rest(since time.Duration, number uint64, needsCleanup bool) {
 // yield takes back an address that another IPAM had given. Ours never gave it, so it needs no rest; but the other may
 // give it again, so it is the last to be given of all that are free. The free list is settled before.
 func (e *address) yield(now time.Duration) {
-	e.leave()
+	e.removeFromList()
 	e.since = now - e.block.list.pool.settings.Quarantine
 	e.becomeFree()
 }
@@ -163,7 +163,7 @@ func (e *address) becomeFree() {
 	case e.ofNode:
 		e.enter(nodeOwn)
 	case e.block.forgets:
-		e.block.forget(e)
+		e.block.remove(e)
 	case e.block.drained || e.excluded:
 		e.enter(drained)
 	default:

@@ -54,7 +54,7 @@ func (c *core) adoptNew(allocation Allocation, now time.Duration) (*record, erro
 	var addresses [families]*address
 	for f := range families {
 		if addr := f.of(allocation.Addresses); addr.IsValid() {
-			addresses[f] = c.pools.index.home(addr).address(addr)
+			addresses[f] = c.pools.index.blockOf(addr).address(addr)
 		}
 	}
 	return c.owners.add(allocation, addresses), nil
@@ -73,7 +73,7 @@ func (c *core) adoptConflict(allocation Allocation, now time.Duration) (conflict
 		return conflict
 	}
 	for _, addr := range addresses {
-		if e := c.pools.index.home(addr).address(addr); e.state != inUse {
+		if e := c.pools.index.blockOf(addr).address(addr); e.state != inUse {
 			c.cleanups.rest(e, now)
 		}
 	}
@@ -96,7 +96,7 @@ func (c *core) restore(saved Reservation, options reservationOptions, now time.D
 
 // quarantine records that an address was released.
 func (c *core) quarantine(addr netip.Addr, since time.Duration) {
-	e := c.pools.index.home(addr).address(addr)
+	e := c.pools.index.blockOf(addr).address(addr)
 	if e.state != inUse {
 		c.cleanups.rest(e, since)
 	}

@@ -35,7 +35,7 @@ func (c *core) allocate(req *Request, options reservationOptions, now time.Durat
 	}
 	r := c.owners.add(allocation, addresses)
 	c.reservations.add(r, options, now, wall)
-	c.pools.tellIfLow(p)
+	c.pools.reportIfLow(p)
 	return r, nil
 }
 

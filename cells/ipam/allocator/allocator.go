@@ -135,7 +135,7 @@ func (a *Allocator) Lookup(addr netip.Addr) (managed bool, owner Handle) {
 	if r := a.core.pools.index.owner(addr); r != nil {
 		owner = r.Owner
 	}
-	b, e := a.core.pools.index.home(addr), a.core.pools.index.known(addr)
+	b, e := a.core.pools.index.blockOf(addr), a.core.pools.index.known(addr)
 	return !b.drained && (e == nil || e.state != nodeOwn), owner
 }
 

@@ -84,13 +84,13 @@ func offset(base netip.Addr, n uint64) netip.Addr {
 	return netip.AddrFrom16(raw)
 }
 
-// gives reports whether the block has the address and may give it out.
-func (b *block) gives(addr netip.Addr) bool {
+// canAllocate reports whether the block has the address and may give it out.
+func (b *block) canAllocate(addr netip.Addr) bool {
 	return addr.Compare(b.first) >= 0 && addr.Compare(b.last) <= 0 && addr.BitLen() == b.first.BitLen()
 }
 
-// why is the error for an address that the block does not give out.
-func (b *block) why(addr netip.Addr) error {
+// refusal is the error for an address that the block does not give out.
+func (b *block) refusal(addr netip.Addr) error {
 	switch {
 	case !b.prefix.Contains(addr):
 		return fmt.Errorf("%w: it is not in %s", ErrOutside, b.prefix)
@@ -123,9 +123,9 @@ func (b *block) newAddress() *address {
 	return new(address)
 }
 
-// forget makes an address unknown.
-func (b *block) forget(e *address) {
-	e.leave()
+// remove makes an address unknown.
+func (b *block) remove(e *address) {
+	e.removeFromList()
 	delete(b.known, e.addr)
 	b.spare = append(b.spare, e)
 }
@@ -134,7 +134,7 @@ func (b *block) forget(e *address) {
 // begins again behind the last.
 func (b *block) nextUnused() *address {
 	for range len(b.known) + len(b.exclude) + 1 {
-		if !b.gives(b.cursor) {
+		if !b.canAllocate(b.cursor) {
 			if !b.forgets {
 				return nil
 			}

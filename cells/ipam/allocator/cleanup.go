@@ -24,7 +24,7 @@ func (c *cleanups) rest(e *address, since time.Duration) {
 // done marks a release as cleaned up, if it is the address's last one.
 func (c *cleanups) done(e *address, number uint64) {
 	if e != nil && e.release == number && e.state == uncleaned {
-		e.leave()
+		e.removeFromList()
 		e.enter(resting)
 	}
 }

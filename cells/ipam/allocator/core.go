@@ -13,7 +13,7 @@ type core struct {
 	owners       owners
 	reservations reservations
 	cleanups     cleanups
-	suspended    error // why nothing is given out; nil: it is
+	suspended    error // refusal nothing is given out; nil: it is
 }
 
 func newCore() core {
@@ -45,7 +45,7 @@ func (c *core) release(r *record, at time.Duration) {
 	if pod := c.owners.releasedWith(r); pod != nil {
 		c.release(pod, at)
 	}
-	c.owners.recycle(r)
+	c.owners.keepSpare(r)
 }
 
 // handOver makes what is reserved for a time an endpoint's.
@@ -56,9 +56,9 @@ func (c *core) handOver(r *record, owner, pod Handle, since time.Time) {
 	c.owners.insert(r)
 }
 
-// unreserve releases what is reserved or kept together with an address, and returns the token of what was reserved. A
-// permanent reservation stays when used returns an error.
-func (c *core) unreserve(addr netip.Addr, token string, used func(Reservation) error, now time.Duration) (was Reservation, saved string, err error) {
+// releaseReservation releases what is reserved or kept together with an address, and returns the token of what was
+// reserved. A permanent reservation stays when used returns an error.
+func (c *core) releaseReservation(addr netip.Addr, token string, used func(Reservation) error, now time.Duration) (was Reservation, saved string, err error) {
 	r := c.pools.index.owner(addr)
 	switch {
 	case r == nil:

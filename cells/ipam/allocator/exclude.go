@@ -24,13 +24,13 @@ func (b *block) setExclude(all []netip.Prefix) {
 		case e.excluded && e.state.takesUp():
 			b.excludedTaken++
 		case e.excluded && e.state == free:
-			e.leave()
+			e.removeFromList()
 			e.enter(drained)
 		case !e.excluded && e.state == drained && !b.drained:
 			back = append(back, e)
 		}
 	}
-	b.list.giveAgain(back)
+	b.list.freeRested(back)
 	if !b.drained {
 		b.list.available += b.left()
 		if !slices.Contains(b.list.unused, b) {

@@ -108,7 +108,7 @@ func (c *checker) block(b *block) {
 	for addr, e := range b.known {
 		counts[e.state]++
 		c.that(e.addr == addr && e.block == b, "%s: block %s", addr, b.prefix)
-		c.that(c.pools.index.home(addr) == b, "%s is not where it is looked for", addr)
+		c.that(c.pools.index.blockOf(addr) == b, "%s is not where it is looked for", addr)
 		c.that((e.owner != nil) == (e.state == inUse), "%s: state %d, owner %v", addr, e.state, e.owner)
 		c.that(e.owner == nil || c.owners.records[e.owner.Owner] == e.owner, "%s: its owner is not on record", addr)
 		want := map[state]string{uncleaned: "uncleaned", resting: "resting", free: "free"}[e.state]

@@ -31,7 +31,7 @@ func (l *freeList) add(b *block) {
 // expire frees what has rested.
 func (l *freeList) expire(now time.Duration) {
 	for e := l.resting.head; e != nil && e.since <= now-l.pool.settings.Quarantine; e = l.resting.head {
-		e.leave()
+		e.removeFromList()
 		e.becomeFree()
 	}
 }
@@ -68,7 +68,7 @@ func (l *freeList) drain(b *block) {
 	l.unused = slices.DeleteFunc(l.unused, func(other *block) bool { return other == b })
 	for _, e := range b.known {
 		if e.state == free {
-			e.leave()
+			e.removeFromList()
 			e.enter(drained)
 		}
 	}
@@ -88,11 +88,11 @@ func (l *freeList) undrain(b *block) {
 			back = append(back, e)
 		}
 	}
-	l.giveAgain(back)
+	l.freeRested(back)
 }
 
-// giveAgain frees addresses that have rested and were not given out.
-func (l *freeList) giveAgain(back []*address) {
+// freeRested frees addresses that have rested and were not given out.
+func (l *freeList) freeRested(back []*address) {
 	slices.SortFunc(back, func(x, y *address) int {
 		return cmp.Or(cmp.Compare(x.since, y.since), x.addr.Compare(y.addr))
 	})
@@ -105,7 +105,7 @@ func (l *freeList) giveAgain(back []*address) {
 // remove takes a block away with all that is known of it.
 func (l *freeList) remove(b *block) {
 	for _, e := range b.known {
-		e.leave()
+		e.removeFromList()
 	}
 	if !b.drained {
 		l.available -= b.left()

@@ -56,19 +56,19 @@ func (x *index) block(addr netip.Addr) *block {
 	return nil
 }
 
-// home returns the block that knows of an address: the block that gives it out, or outside.
-func (x *index) home(addr netip.Addr) *block {
-	if b := x.block(addr); b != nil && b.gives(addr) {
+// blockOf returns the block that knows of an address: the block that gives it out, or outside.
+func (x *index) blockOf(addr netip.Addr) *block {
+	if b := x.block(addr); b != nil && b.canAllocate(addr) {
 		return b
 	}
 	return x.outside
 }
 
 // covers reports whether an address lies in a block and may be given out from it.
-func (x *index) covers(addr netip.Addr) bool { return x.home(addr) != x.outside }
+func (x *index) covers(addr netip.Addr) bool { return x.blockOf(addr) != x.outside }
 
 // known returns what is known of an address, or nil.
-func (x *index) known(addr netip.Addr) *address { return x.home(addr).known[addr] }
+func (x *index) known(addr netip.Addr) *address { return x.blockOf(addr).known[addr] }
 
 // owner returns who has an address, or nil.
 func (x *index) owner(addr netip.Addr) *record {
@@ -81,11 +81,11 @@ func (x *index) owner(addr netip.Addr) *record {
 // moveIn has a block that has come know what was known of its addresses before.
 func (x *index) moveIn(b *block) {
 	for addr, e := range x.outside.known {
-		if !b.gives(addr) {
+		if !b.canAllocate(addr) {
 			continue
 		}
 		s, owner := e.state, e.owner
-		e.leave()
+		e.removeFromList()
 		delete(x.outside.known, addr)
 		b.known[addr] = e
 		e.block, e.excluded = b, b.excludes(addr)

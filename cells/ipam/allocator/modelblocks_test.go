@@ -334,7 +334,7 @@ func (m *model) giveUp(owner allocator.Handle) {
 	o, ok := m.has[r.Owner]
 	lives := ok && o.token == r.Token
 	if _, has := m.has[owner]; has || m.IntN(2) == 0 {
-		_, err := m.n.Unreserve(r.Addresses.IPv4, r.Token, nil)
+		_, err := m.n.ReleaseReservation(r.Addresses.IPv4, r.Token, nil)
 		if (err == nil) != lives {
 			m.Fatalf("return %+v: %v", r, err)
 		}

@@ -25,7 +25,7 @@ func (n *nodeAddresses) set(x *index, ofNode map[netip.Addr]string) (added []Nod
 		if e := x.known(addr); e != nil && ofNode[addr] == "" {
 			e.ofNode = false
 			if e.state == nodeOwn {
-				e.leave()
+				e.removeFromList()
 				e.becomeFree()
 			}
 		}
@@ -50,10 +50,10 @@ func (n *nodeAddresses) markAll(x *index) {
 		if !x.covers(addr) {
 			continue
 		}
-		e := x.home(addr).address(addr)
+		e := x.blockOf(addr).address(addr)
 		e.ofNode = true
 		if e.state == unused || e.state == free || e.state == drained {
-			e.leave()
+			e.removeFromList()
 			e.enter(nodeOwn)
 		}
 	}
@@ -62,7 +62,7 @@ func (n *nodeAddresses) markAll(x *index) {
 // in returns the addresses that a block would give out.
 func (n *nodeAddresses) in(b *block) (addrs []netip.Addr) {
 	for addr := range n.ifnames {
-		if b.gives(addr) {
+		if b.canAllocate(addr) {
 			addrs = append(addrs, addr)
 		}
 	}

@@ -65,8 +65,8 @@ func (o *owners) remove(r *record) {
 	o.countPodHandle(r.PodHandle, -1)
 }
 
-// recycle keeps a removed record without references for reuse.
-func (o *owners) recycle(r *record) {
+// keepSpare keeps a removed record without references for reuse.
+func (o *owners) keepSpare(r *record) {
 	*r = record{}
 	o.spare = append(o.spare, r)
 }

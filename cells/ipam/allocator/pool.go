@@ -64,7 +64,7 @@ func (p *pool) choose(x *index, want endpoint.Addresses, now time.Duration) (fou
 			found[f], err = p.next(f, now)
 		}
 		if err != nil {
-			forgetUnused(found)
+			removeUnused(found)
 			return found, err
 		}
 	}
@@ -74,11 +74,11 @@ func (p *pool) choose(x *index, want endpoint.Addresses, now time.Duration) (fou
 	return found, err
 }
 
-// forgetUnused has nothing be known of addresses that were looked at and not taken.
-func forgetUnused(all [families]*address) {
+// removeUnused has nothing be known of addresses that were looked at and not taken.
+func removeUnused(all [families]*address) {
 	for _, e := range all {
 		if e != nil && e.state == unused && !e.ofNode {
-			e.block.forget(e)
+			e.block.remove(e)
 		}
 	}
 }
@@ -106,8 +106,8 @@ func (p *pool) requested(x *index, addr netip.Addr, now time.Duration) (*address
 	if b == nil || b.list.pool != p {
 		return nil, fmt.Errorf("address %s: %w: it is in no prefix of pool %s", addr, ErrOutside, p.name)
 	}
-	if !b.gives(addr) {
-		return nil, fmt.Errorf("address %s of pool %s: %w", addr, p.name, b.why(addr))
+	if !b.canAllocate(addr) {
+		return nil, fmt.Errorf("address %s of pool %s: %w", addr, p.name, b.refusal(addr))
 	}
 	e := b.address(addr)
 	if err := e.check(now); err != nil {

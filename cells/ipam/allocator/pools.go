@@ -36,13 +36,13 @@ func (p Pools) Configure(name string, s Settings) {
 	}
 }
 
-// Forget says that there is no such pool any more. Addresses in use stay.
-func (p Pools) Forget(name string) {
+// DeletePool says that there is no such pool any more. Addresses in use stay.
+func (p Pools) DeletePool(name string) {
 	p.a.mu.Lock()
 	defer p.a.mu.Unlock()
 	if one := p.a.core.pools.byName[name]; one != nil {
 		one.known = false
-		p.a.core.pools.forgetIfEmpty(one)
+		p.a.core.pools.deleteIfEmpty(one)
 	}
 }
 

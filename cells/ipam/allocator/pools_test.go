@@ -170,9 +170,9 @@ func TestUnknownPool(t *testing.T) {
 		t.Errorf("%s, want %s", err, want)
 	}
 	n.Pools().Configure("green", allocator.Settings{IPv4: true})
-	n.Pools().Forget("green")
-	n.Pools().Forget("blue")
-	n.Pools().Forget(allocator.DefaultPool)
+	n.Pools().DeletePool("green")
+	n.Pools().DeletePool("blue")
+	n.Pools().DeletePool(allocator.DefaultPool)
 	if pools := n.Usage().Pools; len(pools) > 0 {
 		t.Errorf("pools are left: %v", pools)
 	}

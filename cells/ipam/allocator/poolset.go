@@ -62,8 +62,8 @@ func (s *poolSet) configure(name string, settings Settings) *pool {
 	return p
 }
 
-// forgetIfEmpty forgets a pool that nothing is left of.
-func (s *poolSet) forgetIfEmpty(p *pool) {
+// deleteIfEmpty deletes a pool that nothing is left of.
+func (s *poolSet) deleteIfEmpty(p *pool) {
 	if !p.known && len(p.blocks()) == 0 {
 		delete(s.byName, p.name)
 		s.order = slices.DeleteFunc(s.order, func(other *pool) bool { return other == p })
@@ -92,7 +92,7 @@ func (s *poolSet) add(b *block, pool string) {
 func (s *poolSet) remove(b *block) {
 	s.index.remove(b)
 	b.list.remove(b)
-	s.forgetIfEmpty(b.list.pool)
+	s.deleteIfEmpty(b.list.pool)
 }
 
 // expire frees what has rested.
@@ -127,8 +127,8 @@ func (s *poolSet) usage() (pools []PoolUsage) {
 	return pools
 }
 
-// tellIfLow tells when a pool has come to have too little of a family: once, and not at each address after that.
-func (s *poolSet) tellIfLow(p *pool) {
+// reportIfLow tells when a pool has come to have too little of a family: once, and not at each address after that.
+func (s *poolSet) reportIfLow(p *pool) {
 	for f := range families {
 		if !p.settings.has(f) || p.lists[f].available != p.settings.LowWatermark-1 {
 			continue

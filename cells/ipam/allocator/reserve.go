@@ -82,12 +82,12 @@ func (a *Allocator) RestoreReservation(saved Reservation) error {
 	return a.core.restore(saved, options, now)
 }
 
-// Unreserve releases all that is reserved or kept together with an address. With a token it does so only for the
-// reservation of that token; without, for any: an operator's call. An address that an endpoint uses is [ErrInUse], an
-// address without an owner [ErrNoOwner]. The error of used keeps a permanent reservation; it is called with a lock
+// ReleaseReservation releases all that is reserved or kept together with an address. With a token it does so only for
+// the reservation of that token; without, for any: an operator's call. An address that an endpoint uses is [ErrInUse],
+// an address without an owner [ErrNoOwner]. The error of used keeps a permanent reservation; it is called with a lock
 // held, so that no endpoint gets the addresses meanwhile, and must not call back. It may be nil.
-func (a *Allocator) Unreserve(addr netip.Addr, token string, used func(Reservation) error) (Reservation, error) {
-	was, saved, err := a.unreserve(addr, token, used)
+func (a *Allocator) ReleaseReservation(addr netip.Addr, token string, used func(Reservation) error) (Reservation, error) {
+	was, saved, err := a.releaseReservation(addr, token, used)
 	if err != nil {
 		return was, fmt.Errorf("release %s: %w", addr, err)
 	}
@@ -100,10 +100,10 @@ func (a *Allocator) Unreserve(addr netip.Addr, token string, used func(Reservati
 	return was, nil
 }
 
-func (a *Allocator) unreserve(addr netip.Addr, token string, used func(Reservation) error) (was Reservation, saved string, err error) {
+func (a *Allocator) releaseReservation(addr netip.Addr, token string, used func(Reservation) error) (was Reservation, saved string, err error) {
 	now := a.lock()
 	defer a.mu.Unlock()
-	return a.core.unreserve(addr, token, used, now)
+	return a.core.releaseReservation(addr, token, used, now)
 }
 
 // reservations finds what is reserved. It is not safe for concurrent use.

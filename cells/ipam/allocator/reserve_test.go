@@ -35,7 +35,7 @@ func TestReserveEnds(t *testing.T) {
 		}
 		time.Sleep(30 * time.Second)
 		wantGot(t, n, "a", "10.0.0.2")
-		_, err = n.Unreserve(got.Addresses.IPv4, got.Token, nil)
+		_, err = n.ReleaseReservation(got.Addresses.IPv4, got.Token, nil)
 		wantFault(t, "the late release of a lost caller", err, allocator.ErrInUse)
 	})
 }
@@ -44,7 +44,7 @@ func TestUnreserveByToken(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := podCIDR(t, "10.0.0.0/29", "fd00::/126")
 		first := reserve(t, n, "x", time.Minute)
-		if _, err := n.Unreserve(first.Addresses.IPv6, first.Token, nil); err != nil { // with all that it has
+		if _, err := n.ReleaseReservation(first.Addresses.IPv6, first.Token, nil); err != nil { // with all that it has
 			t.Fatal(err)
 		}
 		time.Sleep(time.Minute)
@@ -53,16 +53,16 @@ func TestUnreserveByToken(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		_, err = n.Unreserve(first.Addresses.IPv4, first.Token, nil)
+		_, err = n.ReleaseReservation(first.Addresses.IPv4, first.Token, nil)
 		wantFault(t, "the token of an earlier one", err, allocator.ErrNoReservation)
 		_, err = n.Reserve(want, time.Minute)
 		wantFault(t, "the same owner again", err, allocator.ErrInUse)
 		_, err = get(n, "x")
 		wantFault(t, "an endpoint of that handle", err, allocator.ErrInUse)
-		if _, err := n.Unreserve(second.Addresses.IPv4, "", nil); err != nil { // an operator
+		if _, err := n.ReleaseReservation(second.Addresses.IPv4, "", nil); err != nil { // an operator
 			t.Error(err)
 		}
-		_, err = n.Unreserve(second.Addresses.IPv4, "", nil)
+		_, err = n.ReleaseReservation(second.Addresses.IPv4, "", nil)
 		wantFault(t, "what is nobody's", err, allocator.ErrNoOwner)
 	})
 }
@@ -88,7 +88,7 @@ func TestAllocateTakesOverReservation(t *testing.T) {
 		if used := n.Usage().Pools[0].Blocks[0].Used; used != 1 {
 			t.Errorf("%d in use after the reservation's time, want the endpoint's", used)
 		}
-		_, err = n.Unreserve(got.Addresses.IPv4, "", nil)
+		_, err = n.ReleaseReservation(got.Addresses.IPv4, "", nil)
 		wantFault(t, "an address that an endpoint uses", err, allocator.ErrInUse)
 	})
 }
@@ -133,7 +133,7 @@ func TestUnreserveKept(t *testing.T) {
 	n := podCIDR(t, "10.0.0.0/29")
 	wantGot(t, n, "porin.c1.eth0", "10.0.0.2")
 	n.Keep("porin.c1.eth0")
-	if _, err := n.Unreserve(netip.MustParseAddr("10.0.0.2"), "", nil); err != nil {
+	if _, err := n.ReleaseReservation(netip.MustParseAddr("10.0.0.2"), "", nil); err != nil {
 		t.Error(err)
 	}
 }

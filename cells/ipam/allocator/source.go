@@ -66,7 +66,7 @@ func (s *Source) Reserve(ctx context.Context, req Request, lifetime time.Duratio
 		Permanent: lifetime == Permanent,
 	}
 	if err := s.allocator.store.Save(r); err != nil { // which waits for a disk: without the lock
-		_, _, _ = s.allocator.unreserve(got.Addresses.List()[0], options.token, nil)
+		_, _, _ = s.allocator.releaseReservation(got.Addresses.List()[0], options.token, nil)
 		return Reservation{}, fmt.Errorf("reserve for %s: %w", req.Owner, err)
 	}
 	if !s.allocator.isReserved(got) { // an operator has ended it meanwhile

@@ -13,8 +13,8 @@ import (
 
 	"porin.dev/porin/cells/endpoint"
 	"porin.dev/porin/cells/ipam/allocator"
-	"porin.dev/porin/internal/story"
 	"porin.dev/porin/internal/testutil"
+	"porin.dev/porin/internal/testutil/story"
 )
 
 func TestMain(m *testing.M) { testutil.Main(m, testutil.NoLeaks()) }
@@ -189,7 +189,7 @@ func (w *world) restart(*testscript.TestScript, []string) error {
 
 // cleanup: from now on released addresses need a cleanup; clean is the cleanup.
 func (w *world) cleanUp(*testscript.TestScript, []string) error {
-	w.cleanup = w.Cleanup(func(bool) {})
+	w.cleanup = w.Cleanup(func() {})
 	return nil
 }
 

@@ -60,7 +60,7 @@ func (w *world) remove(ts *testscript.TestScript, args []string) error {
 
 // forget: forget POOL, which the cluster has no longer.
 func (w *world) forget(_ *testscript.TestScript, args []string) error {
-	w.Pools().Forget(args[0])
+	w.Pools().DeletePool(args[0])
 	return nil
 }
 
@@ -105,14 +105,14 @@ func (w *world) reserve(ts *testscript.TestScript, args []string) error {
 
 // return: return ADDRESS as an operator does, without a token.
 func (w *world) giveBack(ts *testscript.TestScript, args []string) error {
-	_, err := w.Unreserve(netip.MustParseAddr(args[0]), "", nil)
+	_, err := w.ReleaseReservation(netip.MustParseAddr(args[0]), "", nil)
 	return err
 }
 
 // return-reserved: return-reserved RESERVER with the token.
 func (w *world) returnReserved(ts *testscript.TestScript, args []string) error {
 	r := w.reserved[args[0]]
-	_, err := w.Unreserve(r.Addresses.List()[0], r.Token, nil)
+	_, err := w.ReleaseReservation(r.Addresses.List()[0], r.Token, nil)
 	return err
 }
 

@@ -44,11 +44,11 @@ func (l *locks) acquire(ctx context.Context, name string) (*os.File, error) {
 	for {
 		err := unix.Bind(fd, &unix.SockaddrUnix{Name: lockPrefix + name})
 		if err == nil {
-			l.forget(name)
+			l.remove(name)
 			return os.NewFile(uintptr(fd), lockPrefix+name), nil
 		}
 		if !errors.Is(err, unix.EADDRINUSE) || l.waits(name) > lockPatience {
-			l.forget(name)
+			l.remove(name)
 			return nil, unix.Close(fd)
 		}
 		if err := task.Sleep(ctx, lockRetry); err != nil {
@@ -69,7 +69,7 @@ func (l *locks) waits(name string) time.Duration {
 	return time.Since(since)
 }
 
-func (l *locks) forget(name string) {
+func (l *locks) remove(name string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	delete(l.waiting, name)

@@ -198,6 +198,6 @@ func (c *checkpoint) put(b OwnBlock) error {
 	return c.save()
 }
 
-func (c *checkpoint) drop(cidr netip.Prefix) {
+func (c *checkpoint) remove(cidr netip.Prefix) {
 	c.Blocks = slices.DeleteFunc(c.Blocks, func(b OwnBlock) bool { return b.CIDR == cidr })
 }

@@ -40,7 +40,7 @@ func (c *claimer) serve(ctx context.Context, w *waiter, promised map[poolFamily]
 		c.pools.byName[p.Name] = p
 		c.addresses.configure(p)
 	}
-	if err := whyNotClaimable(p, c.pools.labels); err != nil {
+	if err := checkClaimable(p, c.pools.labels); err != nil {
 		return err
 	}
 	for _, addr := range w.want {
@@ -116,7 +116,7 @@ func (c *claimer) claimAddress(ctx context.Context, pool cluster.Pool, addr neti
 func (c *claimer) claim(ctx context.Context, pool cluster.Pool, cidr netip.Prefix) error {
 	b := OwnBlock{CIDR: cidr, Pool: pool.Name, PoolUID: pool.UID, Claim: rand.Text(), State: blockClaiming}
 	var earlier OwnBlock
-	undo := func() { c.checkpoint.drop(cidr) }
+	undo := func() { c.checkpoint.remove(cidr) }
 	if was := c.checkpoint.block(cidr); was != nil { // an earlier claim may yet arrive
 		earlier = *was
 		b.Checks, undo = earlier.Checks, func() { c.checkpoint.set(earlier) }
@@ -213,8 +213,8 @@ var (
 	ErrNoBlock = fault.New(fault.Exhausted, "no free block")
 )
 
-// whyNotClaimable says why a node with these labels gets no block of the pool, or nil.
-func whyNotClaimable(p cluster.Pool, labels map[string]string) error {
+// checkClaimable says why a node with these labels gets no block of the pool, or nil.
+func checkClaimable(p cluster.Pool, labels map[string]string) error {
 	switch {
 	case p.Claimable(labels):
 		return nil

@@ -14,7 +14,7 @@ func StartAs(c *Controller, boot, machine string) error {
 }
 
 // Kick makes a round begin soon.
-func Kick(c *Controller) { c.rounds.waiters.kick() }
+func Kick(c *Controller) { c.rounds.waiters.wake() }
 
 // HasUnownedBlocks reports whether addresses are in use on the machine of a block that is not its own.
 func HasUnownedBlocks(c *Controller) bool {

@@ -18,8 +18,8 @@ type releaser struct {
 	idle map[netip.Prefix]time.Duration // since when nothing of an own block has been in use
 }
 
-// giveBackIdle releases blocks that have had no address in use for a while and that the node does not need.
-func (r *releaser) giveBackIdle(ctx context.Context) error {
+// releaseIdle releases blocks that have had no address in use for a while and that the node does not need.
+func (r *releaser) releaseIdle(ctx context.Context) error {
 	var errs []error
 	now, idle := r.clock(), map[netip.Prefix]time.Duration{}
 	for _, b := range slices.Clone(r.checkpoint.Blocks) {
@@ -35,7 +35,7 @@ func (r *releaser) giveBackIdle(ctx context.Context) error {
 		}
 		switch {
 		case b.State.notOwned():
-			errs = append(errs, r.blocks.forget(b))
+			errs = append(errs, r.blocks.remove(b))
 		case now-since >= r.cfg.IdleTime || r.pools.obsolete(b):
 			errs = append(errs, r.blocks.release(b.Pool, b.CIDR))
 		default:
@@ -80,7 +80,7 @@ func (r *releaser) deleteReleased(ctx context.Context) error {
 		}
 		r.checkpoint.changed = true
 		if b.Checks == 0 {
-			r.checkpoint.drop(b.CIDR)
+			r.checkpoint.remove(b.CIDR)
 			continue
 		}
 		b.nextDeletion = r.clock() + r.cfg.IdleTime/8<<(2*(lateChecks-b.Checks))

@@ -197,7 +197,7 @@ func (m *membership) joinRecovery(ctx context.Context) error {
 func (m *membership) startAsNewMachine() error {
 	for _, b := range slices.Clone(m.checkpoint.Blocks) {
 		if m.addresses.Remove(b.Pool, b.CIDR) == nil { // nothing of it is in use
-			m.checkpoint.drop(b.CIDR)
+			m.checkpoint.remove(b.CIDR)
 		}
 	}
 	m.checkpoint.Machine = m.checkpoint.machine
@@ -207,7 +207,7 @@ func (m *membership) startAsNewMachine() error {
 // startNewIncarnation continues with another key. The new incarnation claims the blocks with addresses in use.
 func (m *membership) startNewIncarnation(why string) error {
 	was := m.checkpoint.Node
-	m.blocks.disown()
+	m.blocks.resetOwnership()
 	if err := m.checkpoint.newIncarnation(); err != nil {
 		return fmt.Errorf("give the node another key: %w", err)
 	}

@@ -76,18 +76,18 @@ func (o *ownBlocks) drainAll() {
 	}
 }
 
-// giveOutAll gives out addresses of the owned blocks as their pools are now.
-func (o *ownBlocks) giveOutAll() {
+// enableAll gives out addresses of the owned blocks as their pools are now.
+func (o *ownBlocks) enableAll() {
 	for _, b := range o.checkpoint.Blocks {
 		if b.State == blockOwned {
-			o.giveOut(b)
+			o.enable(b)
 		}
 	}
 }
 
-// giveOut gives out addresses of the block, unless the Kubernetes Node is gone, or the block's pool does not have it
+// enable gives out addresses of the block, unless the Kubernetes Node is gone, or the block's pool does not have it
 // any more: then it is given back when it is empty.
-func (o *ownBlocks) giveOut(b OwnBlock) {
+func (o *ownBlocks) enable(b OwnBlock) {
 	if o.pools.obsolete(b) || o.kubernetes.gone() {
 		o.drain(b)
 	} else if err := o.addresses.Add(b.Pool, b.CIDR); err != nil {
@@ -106,7 +106,7 @@ func (o *ownBlocks) setOwned(b OwnBlock) error {
 			return err
 		}
 	}
-	o.giveOut(b)
+	o.enable(b)
 	return nil
 }
 
@@ -141,12 +141,12 @@ func (o *ownBlocks) release(pool string, cidr netip.Prefix) error {
 	return nil
 }
 
-// forget removes a block that this node does not own and that has no address in use.
-func (o *ownBlocks) forget(b OwnBlock) error {
+// remove removes a block that this node does not own and that has no address in use.
+func (o *ownBlocks) remove(b OwnBlock) error {
 	if err := o.addresses.Remove(b.Pool, b.CIDR); err != nil {
 		return nil //nolint:nilerr // something is in use by now: it is reconciled again
 	}
-	o.checkpoint.drop(b.CIDR)
+	o.checkpoint.remove(b.CIDR)
 	return o.checkpoint.save()
 }
 
@@ -170,8 +170,8 @@ func (o *ownBlocks) releaseAfterBoot(why string) error {
 	return o.checkpoint.save()
 }
 
-// disown is for a new incarnation of the node: it must claim the blocks with addresses in use itself.
-func (o *ownBlocks) disown() {
+// resetOwnership is for a new incarnation of the node: it must claim the blocks with addresses in use itself.
+func (o *ownBlocks) resetOwnership() {
 	for i, b := range o.checkpoint.Blocks {
 		o.drain(b)
 		if b.State != blockReleased { // the former incarnation's claim may be about to be deleted

@@ -122,7 +122,7 @@ func (k *knownPools) configure(a addresses) {
 	}
 	for _, name := range a.Names() {
 		if _, ok := k.byName[name]; !ok {
-			a.Forget(name)
+			a.DeletePool(name)
 		}
 	}
 }

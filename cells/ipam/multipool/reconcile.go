@@ -92,7 +92,7 @@ func (r *reconciler) reconcileBlock(ctx context.Context, b OwnBlock) error {
 		return err
 	}
 	if !r.blocks.used(b) {
-		return r.blocks.forget(b)
+		return r.blocks.remove(b)
 	}
 	if r.backend.AgentRights { // an administrator has to delete what is left of the other node
 		return r.blocks.setConflict(b, now.Owner.String())
@@ -123,7 +123,7 @@ func (r *reconciler) createAgain(ctx context.Context, b OwnBlock) error {
 		return err
 	}
 	if !r.blocks.used(b) && (b.State != blockOwned || r.pools.obsolete(b)) {
-		return r.blocks.forget(b)
+		return r.blocks.remove(b)
 	}
 	if b.State != blockOwned {
 		b.State, b.OtherOwner = blockReclaiming, "" // nothing is given out until the creation has an answer
@@ -183,7 +183,7 @@ func (r *reconciler) reconcileAddresses(ctx context.Context) error {
 		b := OwnBlock{CIDR: cidr, Pool: pool.Name, PoolUID: pool.UID, Claim: rand.Text(), State: blockReclaiming}
 		r.log.Warn("addresses are in use of a block that this node does not have", "address", addr, "cidr", cidr, "pool", pool.Name)
 		if err := r.checkpoint.put(b); err != nil {
-			r.checkpoint.drop(cidr)
+			r.checkpoint.remove(cidr)
 			return err
 		}
 		if err := r.reconcileBlock(ctx, b); err != nil {

@@ -286,11 +286,11 @@ func (r *rounds) reconcile(ctx context.Context) error {
 
 // claimAndGiveBack claims what the waiters need, and gives back what the node does not need.
 func (r *rounds) claimAndGiveBack(ctx context.Context, waiting []*waiter) {
-	r.blocks.giveOutAll()
+	r.blocks.enableAll()
 	more, err := r.claimer.keepDefaultPool(ctx)
 	r.warnings.record(err, "the default pool has too few free addresses on this node")
 	if more {
-		r.waiters.kick()
+		r.waiters.wake()
 	}
 	promised := map[poolFamily]int64{}
 	for _, w := range waiting {
@@ -300,5 +300,5 @@ func (r *rounds) claimAndGiveBack(ctx context.Context, waiting []*waiter) {
 		}
 		r.waiters.answer(err, w)
 	}
-	r.warnings.record(r.releaser.giveBackIdle(ctx), "blocks that are not needed are kept")
+	r.warnings.record(r.releaser.releaseIdle(ctx), "blocks that are not needed are kept")
 }

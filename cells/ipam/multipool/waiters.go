@@ -38,8 +38,8 @@ type waiters struct {
 	refused error // why no round will answer; nil: it will
 }
 
-// kick makes a round begin soon.
-func (w *waiters) kick() { task.Wake(w.kicked) }
+// wake makes a round begin soon.
+func (w *waiters) wake() { task.Wake(w.kicked) }
 
 // refuse answers all waiters with the error, now and later.
 func (w *waiters) refuse(err error) {
@@ -99,7 +99,7 @@ func (w *waiters) await(ctx context.Context, one *waiter, patience time.Duration
 	if refused != nil {
 		return refused
 	}
-	w.kick()
+	w.wake()
 	ctx, cancel := context.WithTimeoutCause(ctx, patience, fault.WithHint(fmt.Errorf("%w: %s", errNoAnswer, patience), hintStore))
 	defer cancel()
 	select {

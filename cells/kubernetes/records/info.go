@@ -102,11 +102,11 @@ func (s *info) Watch(ctx context.Context) (<-chan cluster.Change[cluster.Cluster
 	w := s.join(ctx)
 	go func() {
 		defer close(t.changes)
-		defer s.leave(w)
+		defer s.release(w)
 		for told := (infoState{}); ctx.Err() == nil; {
 			now, changed := w.state.Get()
 			if now != told {
-				t.tell(now.change(told))
+				t.notify(now.change(told))
 				told = now
 			}
 			select {
@@ -150,8 +150,8 @@ func (s *info) join(ctx context.Context) *infoWatch {
 	return s.watch
 }
 
-// leave ends the watch with its last watcher.
-func (s *info) leave(w *infoWatch) {
+// release ends the watch with its last watcher.
+func (s *info) release(w *infoWatch) {
 	s.mu.Lock()
 	if w.users--; w.users > 0 {
 		s.mu.Unlock()

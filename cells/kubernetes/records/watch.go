@@ -29,7 +29,7 @@ type teller[T any] struct {
 	changes chan cluster.Change[T]
 }
 
-func (t teller[T]) tell(change cluster.Change[T]) {
+func (t teller[T]) notify(change cluster.Change[T]) {
 	select {
 	case t.changes <- change:
 	case <-t.ctx.Done():
@@ -44,19 +44,19 @@ func (t teller[T]) Replace(objects map[watch.Key]watch.Object[record[T]]) {
 			snapshot.All = append(snapshot.All, o.Value.item)
 		}
 	}
-	t.tell(snapshot)
+	t.notify(snapshot)
 }
 
 // Update implements [watch.Handler].
 func (t teller[T]) Update(o watch.Object[record[T]]) {
 	if o.Value.err == nil {
-		t.tell(cluster.Change[T]{Kind: cluster.Put, Name: o.Key.Name, Item: o.Value.item})
+		t.notify(cluster.Change[T]{Kind: cluster.Put, Name: o.Key.Name, Item: o.Value.item})
 	}
 }
 
 // Delete implements [watch.Handler].
 func (t teller[T]) Delete(o watch.Object[record[T]]) {
-	t.tell(cluster.Change[T]{Kind: cluster.Deleted, Name: o.Key.Name})
+	t.notify(cluster.Change[T]{Kind: cluster.Deleted, Name: o.Key.Name})
 }
 
 // pageTeller is a teller of lists in pages.
@@ -70,5 +70,5 @@ func (t pageTeller[T]) Page(objects []watch.Object[record[T]], first, more bool)
 			page.All = append(page.All, o.Value.item)
 		}
 	}
-	t.tell(page)
+	t.notify(page)
 }

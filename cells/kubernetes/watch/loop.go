@@ -71,13 +71,13 @@ type State struct {
 
 // Loop follows one kind. Its methods may be called concurrently.
 type Loop[T any] struct {
-	kind    string
-	source  Source[T]
-	handler Handler[T]
-	log     *slog.Logger
-	synced  chan struct{}
-	absent  chan struct{}
-	hurry   chan struct{} // holds a token after Hurry
+	kind     string
+	source   Source[T]
+	handler  Handler[T]
+	log      *slog.Logger
+	synced   chan struct{}
+	absent   chan struct{}
+	endPause chan struct{} // holds a token after EndPause
 
 	// Of Run.
 	latest  latest    // of the objects
@@ -117,7 +117,7 @@ func (l *latest) selector() string {
 // New returns a loop that [Loop.Run] begins. The kind is the resource's name, for logs and metrics.
 func New[T any](kind string, source Source[T], handler Handler[T], log *slog.Logger) *Loop[T] {
 	return &Loop[T]{
-		kind: kind, source: source, handler: handler, log: log, synced: make(chan struct{}), absent: make(chan struct{}), hurry: make(chan struct{}, 1),
+		kind: kind, source: source, handler: handler, log: log, synced: make(chan struct{}), absent: make(chan struct{}), endPause: make(chan struct{}, 1),
 		state: State{Kind: kind, Restarts: map[Reason]int{}},
 	}
 }
@@ -129,10 +129,10 @@ func (l *Loop[T]) Synced() <-chan struct{} { return l.synced }
 // version.
 func (l *Loop[T]) Absent() <-chan struct{} { return l.absent }
 
-// Hurry ends a pause of the loop, unless the server has asked for it. It does not block.
-func (l *Loop[T]) Hurry() {
+// EndPause ends a pause of the loop, unless the server has asked for it. It does not block.
+func (l *Loop[T]) EndPause() {
 	select {
-	case l.hurry <- struct{}{}:
+	case l.endPause <- struct{}{}:
 	default:
 	}
 }
@@ -157,7 +157,7 @@ func (l *Loop[T]) Run(ctx context.Context) error {
 		}
 		reason := reasonOf(err)
 		absent := !l.missing.IsZero() && apierrors.IsNotFound(err) // and was told already
-		l.noteAbsence(err)
+		l.recordAbsence(err)
 		if version = last; reason == Gone || reason == SetBack || reason == Relist {
 			version = ""
 		}
@@ -174,8 +174,8 @@ func (l *Loop[T]) Run(ctx context.Context) error {
 	return nil
 }
 
-// noteAbsence closes l.absent if the server does not have the kind.
-func (l *Loop[T]) noteAbsence(err error) {
+// recordAbsence closes l.absent if the server does not have the kind.
+func (l *Loop[T]) recordAbsence(err error) {
 	switch {
 	case !apierrors.IsNotFound(err):
 		l.missing = time.Time{}
@@ -341,13 +341,13 @@ func (l *Loop[T]) restart(ctx context.Context, reason Reason, err error, pause t
 	if pause > 0 {
 		wait = rand.N(2 * pause)
 	}
-	hurry := l.hurry
+	endPause := l.endPause
 	select {
-	case <-hurry: // of before
+	case <-endPause: // of before
 	default:
 	}
 	if seconds, ok := apierrors.SuggestsClientDelay(err); ok {
-		wait, hurry = max(wait, min(time.Duration(seconds)*time.Second, maxDelay)), nil
+		wait, endPause = max(wait, min(time.Duration(seconds)*time.Second, maxDelay)), nil
 	}
 	switch {
 	case absent:
@@ -359,7 +359,7 @@ func (l *Loop[T]) restart(ctx context.Context, reason Reason, err error, pause t
 	}
 	select {
 	case <-ctx.Done():
-	case <-hurry:
+	case <-endPause:
 	case <-time.After(wait):
 	}
 }

@@ -206,7 +206,7 @@ func TestRelist(t *testing.T) {
 func TestHurry(t *testing.T) {
 	for name, row := range map[string]struct {
 		err  error
-		want int // requests after Hurry
+		want int // requests after EndPause
 	}{
 		"no answer":           {errors.New("refused"), 1},
 		"the server is busy":  {apierrors.NewTooManyRequests("busy", 3600), 0},
@@ -221,7 +221,7 @@ func TestHurry(t *testing.T) {
 			time.Sleep(5*time.Minute + time.Millisecond)
 			synctest.Wait()
 			before := len(s.lists)
-			l.Hurry()
+			l.EndPause()
 			synctest.Wait()
 			if got := len(s.lists) - before; got != row.want {
 				t.Errorf("%s: %d requests, want %d", name, got, row.want)

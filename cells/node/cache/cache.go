@@ -156,7 +156,7 @@ func (c *Cache) read(do func(*bbolt.Tx) error) (h header) {
 			return err
 		})
 		if err != nil {
-			c.db, err = c.anew(err)
+			c.db, err = c.recreate(err)
 			h = header{}
 		}
 	}

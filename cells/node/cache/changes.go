@@ -37,7 +37,7 @@ func (c *changes[T]) record(change cluster.Change[T], name func(T) string) error
 		}
 		if !change.More {
 			c.all, c.pages = c.pages, nil
-			c.dropOthers()
+			c.deleteOthers()
 		}
 	case cluster.Put:
 		return c.set(change.Name, change.Item)
@@ -67,8 +67,8 @@ func (c *changes[T]) remove(name string) {
 	delete(c.all, name)
 }
 
-// dropOthers forgets what is not among all records.
-func (c *changes[T]) dropOthers() {
+// deleteOthers deletes records that are not among all.
+func (c *changes[T]) deleteOthers() {
 	maps.DeleteFunc(c.items, func(name string, _ []byte) bool { return !c.all[name] })
 }
 
@@ -95,7 +95,7 @@ func (c *changes[T]) add(later changes[T]) {
 	c.pages = later.pages
 	if later.all != nil {
 		c.all = later.all
-		c.dropOthers()
+		c.deleteOthers()
 	}
 }
 

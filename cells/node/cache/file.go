@@ -108,7 +108,7 @@ func (c *Cache) open() (*bbolt.DB, error) {
 		c.db, err = kind.Open(c.path)
 	}
 	if errors.Is(err, errDamaged) {
-		c.db, err = c.anew(err)
+		c.db, err = c.recreate(err)
 	}
 	return c.db, err
 }
@@ -120,8 +120,8 @@ func checkSize(path string) error {
 	return nil
 }
 
-// anew replaces the file by an empty one.
-func (c *Cache) anew(reason error) (*bbolt.DB, error) {
+// recreate replaces the file by an empty one.
+func (c *Cache) recreate(reason error) (*bbolt.DB, error) {
 	c.log.Warn("what was known of other nodes cannot be read; it is collected again when the store answers", "error", reason)
 	if err := c.close(); err != nil {
 		return nil, err

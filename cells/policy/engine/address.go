@@ -124,8 +124,8 @@ func (a *addresses) markAll(l *labelSet) {
 	}
 }
 
-// quit removes a member from its class. The caller gives it another class, or has deleted it.
-func (a *addresses) quit(p place, m member) {
+// removeMember removes a member from its class. The caller gives it another class, or has deleted it.
+func (a *addresses) removeMember(p place, m member) {
 	if _, again := a.before[p]; !again {
 		a.before[p] = m.class
 	}
@@ -139,7 +139,7 @@ func (a *addresses) setOwner(ep *endpoint, before []netip.Addr) {
 	for cidr, m := range a.owned(ep, before) {
 		if !slices.ContainsFunc(ep.Addresses, func(stays netip.Addr) bool { return single(stays) == cidr }) {
 			a.table.Delete(cidr)
-			a.quit(place{cidr: cidr}, m)
+			a.removeMember(place{cidr: cidr}, m)
 		}
 	}
 	for _, addr := range ep.Addresses {
@@ -202,7 +202,7 @@ func (a *addresses) release(cidr netip.Prefix, p *prefix) {
 	if p.refs--; p.refs == 0 {
 		a.ranges.Delete(cidr)
 		a.selectors.releaseSet(p.blocks)
-		a.quit(place{cidr, true}, p.member)
+		a.removeMember(place{cidr, true}, p.member)
 	}
 }
 

@@ -86,7 +86,7 @@ func (x *classes) update(a *addresses) map[*class]classKey {
 		if m.class != nil && m.class.key == m.key {
 			continue
 		}
-		a.quit(m.place, m.member)
+		a.removeMember(m.place, m.member)
 		c := x.byKey[m.key]
 		if c == nil {
 			x.last++

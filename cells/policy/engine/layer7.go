@@ -99,7 +99,7 @@ func compileLayer7(rules *model.Layer7) *compiledLayer7 {
 	for _, r := range rules.DNS {
 		l.entries = append(l.entries, layer7Entry{content: string(appendQuoted(nil, "dns", r.Name, r.Pattern)), dns: &r})
 	}
-	l.alone = unite(l.entries)
+	l.alone = merge(l.entries)
 	return l
 }
 
@@ -115,8 +115,8 @@ func (l *compiledLayer7) concerns(protocol model.Protocol) bool {
 	return protocol == model.TCP && (l.http || l.dns) || protocol == model.UDP && l.dns
 }
 
-// unite returns the entries, each once.
-func unite(entries []layer7Entry) *Layer7 {
+// merge returns the entries, each once.
+func merge(entries []layer7Entry) *Layer7 {
 	entries = slices.SortedFunc(slices.Values(entries), func(x, y layer7Entry) int { return strings.Compare(x.content, y.content) })
 	entries = slices.CompactFunc(entries, func(x, y layer7Entry) bool { return x.content == y.content })
 	l := &Layer7{}
@@ -149,7 +149,7 @@ func unionOf(rules []*compiledRule) *Layer7 {
 	case len(rules) == 1:
 		return rules[0].layer7.alone
 	}
-	return unite(entries)
+	return merge(entries)
 }
 
 // work is what it takes to keep them, in the unit of [size].

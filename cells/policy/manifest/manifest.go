@@ -123,7 +123,7 @@ func decode[T any](data []byte, convert func(*T, *faults) model.Policy) (model.P
 	object := new(T)
 	strict, err := strictjson.UnmarshalStrict(data, object)
 	if err != nil {
-		return model.Policy{}, []error{sayType(data, err)}
+		return model.Policy{}, []error{explainType(data, err)}
 	}
 	if len(strict) >= maxStrict {
 		strict = append(strict, errMoreFields)

@@ -11,8 +11,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
-// sayType names the field with a value of another type than it has, with its indexes, in place of Go's type.
-func sayType(data []byte, err error) error {
+// explainType names the field with a value of another type than it has, with its indexes, in place of Go's type.
+func explainType(data []byte, err error) error {
 	wrong, ok := errors.AsType[*json.UnmarshalTypeError](err)
 	if !ok || wrong.Field == "" {
 		return err

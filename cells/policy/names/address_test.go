@@ -32,7 +32,7 @@ func TestNamesOf(t *testing.T) {
 		n.Learn(1, "f.example.com", []dnsname.Address{address("192.0.2.1", 2*time.Hour)})
 		n.sleepAndExpire(time.Hour)
 		expect(3, "f.example.com")
-		n.Forget(1)
+		n.RemoveEndpoint(1)
 		n.Admit(1)
 		expect(3)
 	})

@@ -92,7 +92,7 @@ func TestSaveUnchanged(t *testing.T) {
 	save(false)
 	n.Learn(1, "a", []dnsname.Address{address("192.0.2.1", time.Hour)})
 	save(true)
-	n.Forget(1)
+	n.RemoveEndpoint(1)
 	n.Admit(1)
 	if err := n.Save(filepath.Join(path, "no folder")); err == nil {
 		t.Error("it was saved where no folder is")

@@ -105,17 +105,17 @@ func (n *Names) Expire() {
 		case l.inLookup == nil: // it was dropped meanwhile
 		case x.protected:
 			n.counts.Protected++
-			n.dropAndForgetLocked(l)
+			n.removeWithEmptyLocked(l)
 		case !x.expired || l.expires.After(now): // or it was learned again meanwhile
 		case used[x.use]:
 			l.hold()
 		default:
-			n.dropAndForgetLocked(l)
+			n.removeWithEmptyLocked(l)
 		}
 	}
 }
 
-func (n *Names) dropAndForgetLocked(l *lease) {
-	n.dropLocked(l)
-	n.forgetEmptyLocked(l.lookup, l.endpoint)
+func (n *Names) removeWithEmptyLocked(l *lease) {
+	n.removeLocked(l)
+	n.removeEmptyLocked(l.lookup, l.endpoint)
 }

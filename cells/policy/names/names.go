@@ -232,7 +232,7 @@ func (n *Names) makeRoomLocked(e *endpoint, l *lookup, first uint64) bool {
 			return false
 		}
 		n.counts.NameLimit++
-		n.dropLocked(oldest)
+		n.removeLocked(oldest)
 	}
 	if e.order.size() >= n.config.EndpointLimit {
 		oldest := e.order.oldest(first)
@@ -240,9 +240,9 @@ func (n *Names) makeRoomLocked(e *endpoint, l *lookup, first uint64) bool {
 			return false
 		}
 		n.counts.EndpointLimit++
-		n.dropLocked(oldest)
+		n.removeLocked(oldest)
 		if oldest.lookup != l {
-			n.forgetEmptyLocked(oldest.lookup, e)
+			n.removeEmptyLocked(oldest.lookup, e)
 		}
 	}
 	return true
@@ -277,14 +277,14 @@ func (n *Names) Evict(count, room, least int) {
 			if front = front.Next(); len(l.lookup.name.selections) > 0 {
 				count--
 				n.counts.EndpointLimit++
-				n.dropAndForgetLocked(l)
+				n.removeWithEmptyLocked(l)
 			}
 		}
 	}
 }
 
-// dropLocked drops an address.
-func (n *Names) dropLocked(l *lease) {
+// removeLocked removes an address.
+func (n *Names) removeLocked(l *lease) {
 	l.unlink()
 	delete(l.lookup.leases, l.addr)
 	for _, s := range l.lookup.name.selections {
@@ -293,8 +293,8 @@ func (n *Names) dropLocked(l *lease) {
 	n.unsaved = true
 }
 
-// forgetEmptyLocked forgets a name of an endpoint without addresses, and an endpoint without names.
-func (n *Names) forgetEmptyLocked(l *lookup, e *endpoint) {
+// removeEmptyLocked removes a name of an endpoint without addresses, and an endpoint without names.
+func (n *Names) removeEmptyLocked(l *lookup, e *endpoint) {
 	if len(l.leases) > 0 {
 		return
 	}
@@ -307,9 +307,9 @@ func (n *Names) forgetEmptyLocked(l *lookup, e *endpoint) {
 	}
 }
 
-// Forget forgets what an endpoint has asked for, and learns nothing for it until Admit. It is for an endpoint that is
-// gone, before its ID is another's.
-func (n *Names) Forget(endpoint uint16) {
+// RemoveEndpoint removes what an endpoint has asked for, and learns nothing for it until Admit. It is for an endpoint
+// that is gone, before its ID is another's.
+func (n *Names) RemoveEndpoint(endpoint uint16) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.gone[endpoint] = struct{}{}
@@ -319,9 +319,9 @@ func (n *Names) Forget(endpoint uint16) {
 	}
 	for _, l := range e.names {
 		for _, one := range l.leases {
-			n.dropLocked(one)
+			n.removeLocked(one)
 		}
-		n.forgetEmptyLocked(l, e)
+		n.removeEmptyLocked(l, e)
 	}
 }
 

@@ -135,12 +135,12 @@ func TestExpireMeanwhile(t *testing.T) {
 		meanwhile = func() { n.Learn(1, "a", one) }
 		n.sleepAndExpire(time.Second)
 		n.expectAddresses(t, 1, "a", "192.0.2.1")
-		meanwhile = func() { n.Forget(1) }
+		meanwhile = func() { n.RemoveEndpoint(1) }
 		n.sleepAndExpire(time.Second)
 		n.expectAddresses(t, 1, "a")
 		n.Learn(1, "a", one)
 		n.Learn(1, "b", one)
-		n.Forget(1)
+		n.RemoveEndpoint(1)
 		n.Admit(1)
 		if all := n.List(); len(all) != 0 {
 			t.Errorf("%v is left of an endpoint that is gone", all)
@@ -223,7 +223,7 @@ func TestEndpointLimit(t *testing.T) {
 	if got, want := n.Counts(), (Counts{EndpointLimit: 2}); got != want {
 		t.Errorf("counts are %+v, want %+v", got, want)
 	}
-	n.Forget(2)
+	n.RemoveEndpoint(2)
 	n.Admit(2)
 	if len(n.names) != 4 {
 		t.Errorf("%d names are known, want 4", len(n.names))
@@ -257,7 +257,7 @@ func answer(texts ...string) (all []dnsname.Address) {
 func TestForget(t *testing.T) {
 	n := newNames(t, nil)
 	n.Learn(1, "www.example", answer("192.0.2.1"))
-	n.Forget(1)
+	n.RemoveEndpoint(1)
 	n.Learn(1, "late.example", answer("192.0.2.2"))
 	if n.Refresh(1, "late.example", answer("192.0.2.2")) {
 		t.Error("an address of an endpoint that is gone was refreshed")

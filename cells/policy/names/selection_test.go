@@ -50,9 +50,9 @@ func TestSelection(t *testing.T) {
 		n.sleepAndExpire(time.Minute)
 		n.expectChange(t, nil, []string{"192.0.2.3"})
 		n.Learn(3, "b.example.com", []dnsname.Address{address("192.0.2.5", time.Minute)})
-		n.Forget(3) // it has joined and left before it was taken
+		n.RemoveEndpoint(3) // it has joined and left before it was taken
 		n.Admit(3)
-		n.Forget(2)
+		n.RemoveEndpoint(2)
 		n.Admit(2)
 		n.Learn(3, "b.example.com", []dnsname.Address{address("192.0.2.1", time.Minute)}) // it has left and joined
 		n.expectChange(t, nil, []string{"192.0.2.2"})
@@ -132,7 +132,7 @@ func TestRandom(t *testing.T) {
 			switch r.IntN(10) {
 			case 0:
 				endpoint := uint16(r.IntN(5))
-				n.Forget(endpoint)
+				n.RemoveEndpoint(endpoint)
 				n.Admit(endpoint)
 				maps.DeleteFunc(want, func(k key, _ time.Time) bool { return k.endpoint == endpoint })
 			case 1:
@@ -195,7 +195,7 @@ func TestRandom(t *testing.T) {
 			}
 		}
 		for id := range uint16(5) {
-			n.Forget(id)
+			n.RemoveEndpoint(id)
 			n.Admit(id)
 		}
 		if len(n.names)+len(n.endpoints) != 0 {
@@ -233,7 +233,7 @@ func TestConcurrent(t *testing.T) {
 				}
 				if i%50 == 0 {
 					n.Expire()
-					n.Forget(id)
+					n.RemoveEndpoint(id)
 					n.Admit(id)
 				}
 			}

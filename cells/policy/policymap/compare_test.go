@@ -229,7 +229,7 @@ func TestCompareUnknownEndpoint(t *testing.T) {
 			next.clean(t)
 			next.wantNothing(t, "by the next agent, later")
 		}
-		if err := next.writer.Forget(1); err != nil {
+		if err := next.writer.RemoveEndpoint(1); err != nil {
 			t.Fatal(err)
 		}
 		next.wantNothing(t, "when the pod is gone")
@@ -262,7 +262,7 @@ func TestForgetUnknownEndpoint(t *testing.T) {
 		next.e, next.writer, next.ids = engine.New(engine.Config{}), policymap.New(w.maps), nil
 		steps := []func() error{
 			func() error { return next.writer.Apply(next.e, nil, nil) },
-			func() error { return next.writer.Forget(1) },
+			func() error { return next.writer.RemoveEndpoint(1) },
 		}
 		if first {
 			slices.Reverse(steps)
@@ -283,7 +283,7 @@ func TestForgetUnknownEndpoint(t *testing.T) {
 // TestForgetKnownEndpoint: what Apply was told of last stays in force.
 func TestForgetKnownEndpoint(t *testing.T) {
 	w := newShop(t)
-	if err := w.writer.Forget(1); err != nil {
+	if err := w.writer.RemoveEndpoint(1); err != nil {
 		t.Fatal(err)
 	}
 	w.wantNothing(t, "after the pod was to be forgotten")

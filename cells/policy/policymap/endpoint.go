@@ -98,8 +98,8 @@ func (x *endpoints) denyUnknown(were map[uint16]bool, allowHost bool) (restricte
 // restricts reports whether a policy of any copy restricts the endpoint.
 func restricts(p abi.Policy) bool { return p.Egress != [2]uint32{} || p.Ingress != [2]uint32{} }
 
-// forgetPolicy says that nothing restricts an ID, which is no endpoint's any more.
-func (m Maps) forgetPolicy(id uint16) error {
+// removePolicy says that nothing restricts an ID, which is no endpoint's any more.
+func (m Maps) removePolicy(id uint16) error {
 	p, err := m.readPolicy(id)
 	if err != nil {
 		return err

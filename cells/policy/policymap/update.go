@@ -132,7 +132,7 @@ func (u *update) changeEndpoints(list []string) error {
 	for key := range u.raise {
 		if was, ok := u.endpoints.byKey[key]; ok && was.id != u.ids[key] {
 			delete(u.endpoints.byKey, key)
-			if err := u.maps.forgetPolicy(was.id); err != nil { // before another endpoint gets the ID
+			if err := u.maps.removePolicy(was.id); err != nil { // before another endpoint gets the ID
 				return err
 			}
 		}

@@ -103,16 +103,16 @@ func (w *Writer) DeniesUnknown() bool {
 	return w.current != nil && len(w.current.endpoints.unknown) > 0
 }
 
-// Forget lets go of an ID that a previous agent has restricted, and whose endpoint is gone. An ID that the last Apply
-// was told of stays as it is.
-func (w *Writer) Forget(id uint16) error {
+// RemoveEndpoint removes the policy of an ID that a previous agent has restricted, and whose endpoint is gone. An ID of
+// the last Apply stays as it is.
+func (w *Writer) RemoveEndpoint(id uint16) error {
 	if w.current != nil && !w.unknown[id] {
 		return nil
 	}
 	if p, err := w.maps.readPolicy(id); err != nil || !restricts(p) {
 		return err
 	}
-	if err := w.maps.forgetPolicy(id); err != nil {
+	if err := w.maps.removePolicy(id); err != nil {
 		return err
 	}
 	delete(w.unknown, id)

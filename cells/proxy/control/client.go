@@ -118,7 +118,7 @@ func (c *Client) run(ctx context.Context) error {
 	pause := firstDial
 	for ctx.Err() == nil {
 		p, ended, err := c.connect(ctx, &serving)
-		c.conns.noteDial(err)
+		c.conns.recordDial(err)
 		if err == nil {
 			began := time.Now()
 			select {
@@ -202,7 +202,7 @@ func (c *Client) handle(ctx context.Context, p *proxyConn, m message, end func()
 		if err := json.Unmarshal(m.Body, &body); err != nil {
 			return err
 		}
-		c.conns.noteReport(p, body)
+		c.conns.recordReport(p, body)
 		return nil
 	case methodReplaced:
 		c.conns.clearCurrent(p)

@@ -107,13 +107,13 @@ func (x *proxyConns) await(ctx context.Context) (*proxyConn, error) {
 	}
 }
 
-func (x *proxyConns) noteDial(err error) {
+func (x *proxyConns) recordDial(err error) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	x.lastErr = err
 }
 
-func (x *proxyConns) noteReport(p *proxyConn, r report) {
+func (x *proxyConns) recordReport(p *proxyConn, r report) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	p.status.InUse, p.status.RuleSets, p.status.Connections, p.status.Err = r.InUse, r.RuleSets, r.Connections, nil

@@ -137,7 +137,7 @@ func (r *rpcConn) call(ctx context.Context, method string, body, result any, fil
 	r.waiting[id] = answer
 	r.mu.Unlock()
 	if err := r.wire.write(ctx, message{ID: id, Method: method, Body: text, files: files}); err != nil {
-		r.forget(id, answer)
+		r.cancel(id, answer)
 		return nil, fmt.Errorf("%s: %w", method, err)
 	}
 	select {
@@ -158,13 +158,13 @@ func (r *rpcConn) call(ctx context.Context, method string, body, result any, fil
 		}
 		return m.files, nil
 	case <-ctx.Done():
-		r.forget(id, answer)
+		r.cancel(id, answer)
 		return nil, fmt.Errorf("%s: %w", method, context.Cause(ctx))
 	}
 }
 
-// forget gives up a call. Its answer may have come meanwhile.
-func (r *rpcConn) forget(id uint64, answer chan message) {
+// cancel ends the wait for an answer, which may have come meanwhile.
+func (r *rpcConn) cancel(id uint64, answer chan message) {
 	r.mu.Lock()
 	delete(r.waiting, id)
 	r.mu.Unlock()

@@ -23,12 +23,12 @@ func (s *Session) clientEnded(err error) {
 		if !s.ending && len(s.streams) == 0 {
 			s.recordStream(&stream{}, httpproxy.Refused, fault.reason, 0)
 		}
-		s.dropAll(fault.reason)
+		s.endAllStreams(fault.reason)
 		s.mu.Unlock()
 		s.end(fault.code, fault)
 	case errors.Is(err, io.EOF):
 		s.mu.Lock()
-		s.dropAll(httpproxy.ReasonClientGone)
+		s.endAllStreams(httpproxy.ReasonClientGone)
 		s.mu.Unlock()
 		s.end(http2.ErrCodeNo, nil)
 	default:
@@ -36,11 +36,11 @@ func (s *Session) clientEnded(err error) {
 	}
 }
 
-// dropAll forgets the streams that end with the connections. It needs the lock.
-func (s *Session) dropAll(reason httpproxy.Reason) {
+// endAllStreams removes the streams that end with the connections. It needs the lock.
+func (s *Session) endAllStreams(reason httpproxy.Reason) {
 	s.endReason = reason
 	for _, st := range s.streams {
-		s.forget(st)
+		s.removeStream(st)
 		s.recordUnanswered(st, reason)
 	}
 }
@@ -66,7 +66,7 @@ func (s *Session) serverEnded(err error) {
 	}
 	s.endReason = reason
 	for _, st := range s.streams {
-		s.drop(st, reason, http2.ErrCodeInternal)
+		s.endStream(st, reason, http2.ErrCodeInternal)
 	}
 	s.mu.Unlock()
 	if errors.Is(err, io.EOF) {
@@ -115,7 +115,7 @@ func (s *Session) lastServed() uint32 {
 func (s *Session) abort(reason httpproxy.Reason, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.dropAll(reason)
+	s.endAllStreams(reason)
 	if !s.ending {
 		s.ending, s.err = true, err
 		close(s.done)
@@ -171,7 +171,7 @@ func (s *Session) expire(now time.Time, ticks uint32) (streams int, stuck bool) 
 	}
 	for _, st := range s.streams {
 		if s.tick-st.tick > ticks {
-			s.drop(st, httpproxy.ReasonStalled, http2.ErrCodeCancel)
+			s.endStream(st, httpproxy.ReasonStalled, http2.ErrCodeCancel)
 		}
 	}
 	return streams, false

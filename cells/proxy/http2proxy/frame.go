@@ -110,7 +110,7 @@ func (s *Session) await(p *peer, limit int) error {
 	if len(p.conn.Data()) > 0 {
 		s.limitRead(p, s.Limits.Frame)
 	} else if p.settled && p.block == nil {
-		s.unlimitRead(p)
+		s.clearReadLimit(p)
 	}
 	err := p.conn.Fill(limit)
 	switch {
@@ -134,7 +134,7 @@ func (s *Session) limitRead(p *peer, limit time.Duration) {
 	}
 }
 
-func (s *Session) unlimitRead(p *peer) {
+func (s *Session) clearReadLimit(p *peer) {
 	if p.limited {
 		p.limited = false
 		s.setReadDeadline(p, time.Time{})
@@ -152,7 +152,7 @@ func (s *Session) checkOrder(p *peer, f frame) error {
 		return protocolError
 	}
 	if p.block == nil {
-		s.unlimitRead(p)
+		s.clearReadLimit(p)
 	}
 	return nil
 }

@@ -72,8 +72,8 @@ func (p *peer) hold() {
 	}
 }
 
-// discard forgets what is to be sent.
-func (p *peer) discard() {
+// clear removes what is to be sent.
+func (p *peer) clear() {
 	p.buffer.Release()
 	p.conn.Memory.Release(p.held)
 	p.out, p.buffer, p.held = nil, nil, 0

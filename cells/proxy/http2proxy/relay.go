@@ -64,7 +64,7 @@ func (s *Session) relayData(from, to *peer, f frame) error {
 		if from == s.client {
 			s.cancel(st, fault, code)
 		} else {
-			s.drop(st, fault, code)
+			s.endStream(st, fault, code)
 		}
 		return nil
 	}
@@ -135,7 +135,7 @@ func (s *Session) relayReset(from, to *peer, f frame) error {
 		return from.budget.spend(1)
 	}
 	st.clientDone = st.clientDone || from == s.client
-	s.forget(st)
+	s.removeStream(st)
 	to.reset(f.stream, http2.ErrCode(binary.BigEndian.Uint32(f.payload)))
 	if from == s.server {
 		s.recordUnanswered(st, httpproxy.ReasonCanceledByServer)
@@ -306,7 +306,7 @@ func (s *Session) relayGoAway(from, to *peer, f frame) error {
 	s.final, s.accepted = true, min(s.accepted, last)
 	for id, st := range s.streams {
 		if id > last {
-			s.forget(st)
+			s.removeStream(st)
 			s.recordUnanswered(st, httpproxy.ReasonCanceledByServer)
 		}
 	}

@@ -170,7 +170,7 @@ func (s *Session) connect(ctx context.Context) (bool, error) {
 	p.credit(0, int(s.credit))
 	if p.err != nil {
 		p.conn.Close()
-		p.discard()
+		p.clear()
 		return false, p.err
 	}
 	s.server = p

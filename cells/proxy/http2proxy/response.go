@@ -23,7 +23,7 @@ func (s *Session) serverHeaders(b *block) error {
 	st.tick = s.tick
 	reason := s.responseFault(st, b)
 	if reason != "" {
-		s.drop(st, reason, http2.ErrCodeProtocol)
+		s.endStream(st, reason, http2.ErrCodeProtocol)
 		return nil
 	}
 	s.client.headers(st.id, b.fields, b.end)

@@ -246,7 +246,7 @@ func (s *Session) readBlock(p *peer, f frame) (*block, error) {
 	if p.decoder.Close() != nil {
 		return nil, compressionError
 	}
-	s.unlimitRead(p)
+	s.clearReadLimit(p)
 	return b, nil
 }
 

@@ -82,8 +82,8 @@ func (s *Session) receiveLate(id uint32, end bool) bool {
 	return i >= 0
 }
 
-// forget is for a stream that has ended. It needs the lock.
-func (s *Session) forget(st *stream) {
+// removeStream is for a stream that has ended. It needs the lock.
+func (s *Session) removeStream(st *stream) {
 	delete(s.streams, st.id)
 	s.recordUnended(st.id, st.clientDone)
 	s.client.conn.Memory.Release(st.held)
@@ -97,14 +97,14 @@ func (s *Session) endSide(st *stream, fromClient bool) {
 		st.serverDone = true
 	}
 	if st.clientDone && st.serverDone {
-		s.forget(st)
+		s.removeStream(st)
 	}
 }
 
-// drop ends a stream, and tells each peer that may still send to it, or wait for it. The client gets an answer if none
-// was begun, and the server a RST. It needs the lock.
-func (s *Session) drop(st *stream, reason httpproxy.Reason, code http2.ErrCode) {
-	s.forget(st)
+// endStream ends a stream, and tells each peer that may still send to it, or wait for it. The client gets an answer if
+// none was begun, and the server a RST. It needs the lock.
+func (s *Session) endStream(st *stream, reason httpproxy.Reason, code http2.ErrCode) {
+	s.removeStream(st)
 	s.server.reset(st.id, code)
 	if st.answered {
 		s.client.reset(st.id, code)
@@ -115,7 +115,7 @@ func (s *Session) drop(st *stream, reason httpproxy.Reason, code http2.ErrCode) 
 
 // cancel resets a stream on both sides. It needs the lock.
 func (s *Session) cancel(st *stream, reason httpproxy.Reason, code http2.ErrCode) {
-	s.forget(st)
+	s.removeStream(st)
 	s.server.reset(st.id, code)
 	s.client.reset(st.id, code)
 	s.recordUnanswered(st, reason)

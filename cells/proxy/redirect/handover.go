@@ -73,9 +73,9 @@ func (r *Redirect) AbortHandover() error {
 	return r.Repair()
 }
 
-// LetGo lets another process be the proxy, while this one's open connections go on. A proxy calls it that does not
+// Release lets another process be the proxy, while this one's open connections go on. A proxy calls it that does not
 // accept any more, and changes nothing in the kernel from now on.
-func (r *Redirect) LetGo() error {
+func (r *Redirect) Release() error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.lock == nil {

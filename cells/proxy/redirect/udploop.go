@@ -60,8 +60,8 @@ func (u *UDPLoop) Serve(socket *UDPListener, receive func(Datagram, error)) erro
 }
 
 // Open returns a socket that is connected to a server, from a port of the proxy's own. Packets carry the proxy's mark.
-// receive is called for each datagram, which is valid during the call, by the thread that reads all sockets: it must not
-// block. It may be called once more after Close.
+// receive is called for each datagram, which is valid during the call, by the thread that reads all sockets: it must
+// not block. It may be called once more after Close.
 func (u *UDPLoop) Open(client Client, server netip.AddrPort, receive func([]byte)) (*UDPSocket, error) {
 	p, err := u.start()
 	if err != nil {
@@ -169,8 +169,8 @@ func (p *poll) add(fd int, key uint64, r reader) error {
 	return nil
 }
 
-// forgetKey ends reading for a socket that is about to be closed: closing its last copy takes it out of epoll.
-func (p *poll) forgetKey(key uint64) {
+// removeKey ends reading for a socket that is about to be closed: closing its last copy takes it out of epoll.
+func (p *poll) removeKey(key uint64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	delete(p.sockets, key)

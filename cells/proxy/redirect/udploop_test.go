@@ -181,7 +181,8 @@ func TestUDPLoop(t *testing.T) {
 	}
 }
 
-// TestUDPLoopClose has no server at first: the socket goes on after the refusal. It is closed, and then all sockets are.
+// TestUDPLoopClose has no server at first: the socket goes on after the refusal. It is closed, and then all sockets
+// are.
 func TestUDPLoopClose(t *testing.T) {
 	ns, loop := opened(t)
 	local := netip.MustParseAddrPort("127.0.0.1:5353")

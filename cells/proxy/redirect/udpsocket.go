@@ -51,7 +51,7 @@ func (s *UDPSocket) Write(m []byte) (int, error) {
 
 // Close closes the socket.
 func (s *UDPSocket) Close() error {
-	s.poll.forgetKey(s.key)
+	s.poll.removeKey(s.key)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.fd < 0 {

@@ -68,9 +68,9 @@ func Clean(ctx context.Context, cfg Config, out io.Writer) error {
 	if err != nil {
 		return err
 	}
-	c.leaveSysctls()
+	c.recordLeftSysctls()
 	if cfg.Records != "" {
-		c.leave(cfg.Records)
+		c.recordLeft(cfg.Records)
 	}
 	for _, text := range c.left {
 		fmt.Fprintln(out, "left", text)
@@ -88,7 +88,7 @@ type cleaner struct {
 
 func (c *cleaner) removed(kind, name string) { fmt.Fprintln(c.out, "removed", kind, name) }
 
-func (c *cleaner) leave(text string) { c.left = append(c.left, text) }
+func (c *cleaner) recordLeft(text string) { c.left = append(c.left, text) }
 
 // lock keeps agents and proxies from starting until unlock is called. It fails if one runs, or if the agent ran in
 // another network namespace.
@@ -151,18 +151,18 @@ func (c *cleaner) checkPods() error {
 	return fmt.Errorf("%d pods use Porin (%s): move or delete them while the agent runs, or give --force, which cuts them off", len(names), some)
 }
 
-// leaveSysctls lists settings that the agent may have changed.
-func (c *cleaner) leaveSysctls() {
+// recordLeftSysctls lists settings that the agent may have changed.
+func (c *cleaner) recordLeftSysctls() {
 	names := []string{"net/ipv4/ip_forward", "net/ipv6/conf/all/forwarding"}
 	for _, name := range names {
 		if value, err := os.ReadFile("/proc/sys/" + name); err == nil && strings.TrimSpace(string(value)) == "1" {
-			c.leave("sysctl " + strings.ReplaceAll(name, "/", ".") + " = 1: others may need it")
+			c.recordLeft("sysctl " + strings.ReplaceAll(name, "/", ".") + " = 1: others may need it")
 		}
 	}
 	paths, _ := filepath.Glob("/proc/sys/net/ipv6/conf/*/accept_ra")
 	for _, path := range paths {
 		if value, err := os.ReadFile(path); err == nil && strings.TrimSpace(string(value)) == "2" {
-			c.leave("sysctl " + strings.TrimPrefix(path, "/proc/sys/") + " = 2: with forwarding, the default routes of router advertisements need it")
+			c.recordLeft("sysctl " + strings.TrimPrefix(path, "/proc/sys/") + " = 2: with forwarding, the default routes of router advertisements need it")
 		}
 	}
 }

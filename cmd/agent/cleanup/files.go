@@ -50,7 +50,7 @@ func (c *cleaner) removeCNIConf() error {
 	}
 	var list struct{ Plugins []struct{ Type string } }
 	if err := json.Unmarshal(text, &list); err != nil || len(list.Plugins) == 0 || list.Plugins[0].Type != plugin {
-		c.leave("file " + path + ": its first plugin is not " + plugin)
+		c.recordLeft("file " + path + ": its first plugin is not " + plugin)
 		return nil
 	}
 	return c.removeFile(path)
@@ -109,7 +109,7 @@ func (c *cleaner) removeOwn(dir string, patterns []string) error {
 		switch {
 		case path == c.cfg.Server.Socket+".lock":
 		case entry.IsDir() || !isOwn(entry.Name(), patterns):
-			c.leave(path + ": Porin has not made it")
+			c.recordLeft(path + ": Porin has not made it")
 		default:
 			errs = append(errs, c.removeFile(path))
 		}
@@ -136,7 +136,7 @@ func (c *cleaner) removeFolder(dir string) error {
 	case errors.Is(err, unix.ENOTEMPTY):
 		return nil // its files are listed
 	case errors.Is(err, unix.EBUSY), errors.Is(err, unix.EROFS):
-		c.leave(fmt.Sprintf("folder %s: it is a volume of this container", dir))
+		c.recordLeft(fmt.Sprintf("folder %s: it is a volume of this container", dir))
 		return nil
 	}
 	return c.report("folder", dir, err)

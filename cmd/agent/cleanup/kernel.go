@@ -55,7 +55,7 @@ func (c *cleaner) removeLinks() error {
 		case link.IsHostEnd(l), bandwidth.IsDevice(l), name == link.TunnelDevice && l.Type() == "vxlan":
 			errs = append(errs, c.report("link", name, c.handle.LinkDel(l)))
 		case name == link.TunnelDevice:
-			c.leave("link " + name + ": it is no VXLAN device, so Porin has not made it")
+			c.recordLeft("link " + name + ": it is no VXLAN device, so Porin has not made it")
 		}
 	}
 	return errors.Join(errs...)
@@ -73,11 +73,11 @@ func (c *cleaner) removeProxyPath() error {
 	}
 	has, err := c.hasProxyDevice()
 	if has {
-		c.leave("link " + link.ProxyDevice + ": Porin has not made it")
+		c.recordLeft("link " + link.ProxyDevice + ": Porin has not made it")
 	} else if had && err == nil {
 		c.removed("link", link.ProxyDevice)
 	} else if err == nil {
-		c.leave("sysctl net.ipv4.tcp_early_demux: it may be 0, as the link " + link.ProxyDevice + " is gone")
+		c.recordLeft("sysctl net.ipv4.tcp_early_demux: it may be 0, as the link " + link.ProxyDevice + " is gone")
 	}
 	return err
 }
@@ -152,7 +152,7 @@ func (c *cleaner) detachUplinks() error {
 	for _, d := range detached {
 		c.removed("program", d.Program+" of "+d.Device)
 		if d.Clsact {
-			c.leave("qdisc clsact of " + d.Device + ": others may have made it, or use it")
+			c.recordLeft("qdisc clsact of " + d.Device + ": others may have made it, or use it")
 		}
 	}
 	return err

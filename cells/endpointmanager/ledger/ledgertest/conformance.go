@@ -106,9 +106,9 @@ func testTombstones(t *testing.T, l *reopened) {
 
 func testNotes(t *testing.T, l *reopened) {
 	container, other := endpoint.Attachment{ContainerID: "c1"}, endpoint.Attachment{ContainerID: "c2", IfName: "eth0"}
-	must(t, l.NoteDeletion(ledger.DeletionNote{Attachment: other, Began: 8, Boot: 9}))
-	must(t, l.NoteDeletion(ledger.DeletionNote{Attachment: container, Began: 4, Boot: 5}))
-	must(t, l.NoteDeletion(ledger.DeletionNote{Attachment: container, Began: 2, Boot: 6})) // began earlier, and came later
+	must(t, l.RecordDeletion(ledger.DeletionNote{Attachment: other, Began: 8, Boot: 9}))
+	must(t, l.RecordDeletion(ledger.DeletionNote{Attachment: container, Began: 4, Boot: 5}))
+	must(t, l.RecordDeletion(ledger.DeletionNote{Attachment: container, Began: 2, Boot: 6})) // began earlier, and came later
 	l.restart(t)
 	wants(t, "notes", l.DeletionNotes, ledger.DeletionNote{Attachment: container, Began: 4, Boot: 6}, ledger.DeletionNote{Attachment: other, Began: 8, Boot: 9})
 }
@@ -120,7 +120,7 @@ func testExpire(t *testing.T, l *reopened) {
 	for i, seconds := range []int{1, 3, 5, 7, 9} {
 		rec := record("c"+string(rune('a'+i)), uint16(1+i), ledger.Tombstone, seconds)
 		must(t, l.PutTombstone(rec))
-		must(t, l.NoteDeletion(ledger.DeletionNote{Attachment: rec.Endpoint.Spec.Attachment, Began: rec.Boot, Boot: rec.Boot}))
+		must(t, l.RecordDeletion(ledger.DeletionNote{Attachment: rec.Endpoint.Spec.Attachment, Began: rec.Boot, Boot: rec.Boot}))
 		if seconds >= 3 && seconds <= 7 {
 			kept = append(kept, rec)
 		}

@@ -77,7 +77,7 @@ func (l Memory) PutTombstone(rec ledger.Record) error {
 	})
 }
 
-func (l Memory) NoteDeletion(n ledger.DeletionNote) error {
+func (l Memory) RecordDeletion(n ledger.DeletionNote) error {
 	return l.write(fmt.Sprintf("ledger.note %s %d", n.Attachment, n.Began), func(d *Disk) {
 		n.Began = max(n.Began, d.notes[n.Attachment].Began)
 		d.notes[n.Attachment] = n
