@@ -16,8 +16,7 @@ import (
 type Config struct {
 	// Mode is one of the modes below.
 	Mode string
-	// PodCIDRs are prefixes of either family, in the order in which their unused addresses are given out. Only mode
-	// pod-cidr has them.
+	// PodCIDRs are prefixes of either family, in the order in which they are used up. Only mode pod-cidr has them.
 	PodCIDRs []string
 	// FromNode takes the prefixes from the node's object at the Kubernetes API: see [NodeCIDRs]. PodCIDRs is empty
 	// then.

@@ -11,8 +11,8 @@
 //     restarts of the agent. It is not given out before its tracked connections were deleted, or could not be: that is
 //     logged and counted. A DEL does not wait for it.
 //   - It stays its owner's while a step that may still point at it cannot be undone.
-//   - In mode pod-cidr the network, broadcast and gateway address of a prefix are never given out. In mode multi-pool
-//     every address of a block is.
+//   - In mode pod-cidr, where prefixes are used up in their order: never the network, the broadcast or the gateway
+//     address of one. In mode multi-pool every address of a block is given out.
 //   - In mode pod-cidr an address that an interface of the node has is not given out ([NewFollower]); an address that
 //     the node gets later stays its owner's, and the doctor finds it.
 //   - An address that another IPAM gave to an endpoint is not given out while that endpoint lives, though it be in

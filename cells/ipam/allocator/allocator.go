@@ -150,7 +150,7 @@ func (a *Allocator) LacksFamily(owner Handle) bool {
 	}
 	p := a.core.pools.byName[r.Pool]
 	for f := range families {
-		if p.settings.has(f) && p.lists[f].available > 0 && !f.of(r.Addresses).IsValid() {
+		if p.settings.has(f) && p.available(f) > 0 && !f.of(r.Addresses).IsValid() {
 			return true
 		}
 	}

@@ -44,14 +44,38 @@ type pool struct {
 	name     string
 	settings Settings
 	known    bool // its settings are
-	lists    [families]freeList
+	// lists are used up in their order: each subnet has one, and each family has one for all other blocks.
+	lists [families][]*freeList
 }
 
-func (p *pool) blocks() []*block { return slices.Concat(p.lists[ipv4].blocks, p.lists[ipv6].blocks) }
+func (p *pool) newList(f family) *freeList {
+	l := &freeList{pool: p}
+	p.lists[f] = append(p.lists[f], l)
+	return l
+}
+
+// list is the list of the family's blocks.
+func (p *pool) list(f family) *freeList {
+	if len(p.lists[f]) == 0 {
+		return p.newList(f)
+	}
+	return p.lists[f][0]
+}
+
+func (p *pool) blocks() (all []*block) {
+	for _, lists := range p.lists {
+		for _, l := range lists {
+			all = append(all, l.blocks...)
+		}
+	}
+	return all
+}
 
 func (p *pool) expire(now time.Duration) {
-	for f := range p.lists {
-		p.lists[f].expire(now)
+	for _, lists := range p.lists {
+		for _, l := range lists {
+			l.expire(now)
+		}
 	}
 }
 
@@ -85,19 +109,33 @@ func removeUnused(all [families]*address) {
 
 // next returns the address of a family to give out.
 func (p *pool) next(f family, now time.Duration) (*address, error) {
-	l := &p.lists[f]
-	if e := l.next(); e != nil {
-		return e, nil
-	}
-	if p.settings.ReuseResting {
-		if e := l.oldest(); e != nil {
+	for _, l := range p.lists[f] {
+		if e := l.next(); e != nil {
 			return e, nil
 		}
 	}
-	if len(l.blocks) == 0 {
-		return nil, fmt.Errorf("pool %s: %w: this node has no %s block of it", p.name, errNoOwnBlock, f)
+	if p.settings.ReuseResting {
+		for _, l := range p.lists[f] {
+			if e := l.oldest(); e != nil {
+				return e, nil
+			}
+		}
 	}
-	return nil, fault.WithHint(fmt.Errorf("pool %s: %w: %s", p.name, ErrExhausted, l.describe(now)), hintExhausted)
+	return nil, p.exhausted(f, now)
+}
+
+// exhausted names the pool, its size and what holds it.
+func (p *pool) exhausted(f family, now time.Duration) error {
+	var parts []string
+	for _, l := range p.lists[f] {
+		if len(l.blocks) > 0 {
+			parts = append(parts, l.describe(now))
+		}
+	}
+	if len(parts) == 0 {
+		return fmt.Errorf("pool %s: %w: this node has no %s block of it", p.name, errNoOwnBlock, f)
+	}
+	return fault.WithHint(fmt.Errorf("pool %s: %w: %s", p.name, ErrExhausted, strings.Join(parts, "; ")), hintExhausted)
 }
 
 // requested returns the very address that is wanted, or says why it cannot be had now.
@@ -134,6 +172,14 @@ func (e *address) check(now time.Duration) error {
 		return fmt.Errorf("%w: its block %s is drained", ErrOutside, e.block.prefix)
 	}
 	return nil
+}
+
+// available counts the addresses of a family that may be given out now.
+func (p *pool) available(f family) (n int64) {
+	for _, l := range p.lists[f] {
+		n += l.available
+	}
+	return n
 }
 
 // shownNamespaces bounds how many namespaces an error names.

@@ -47,7 +47,8 @@ func (p Pools) DeletePool(name string) {
 }
 
 // AddSubnet adds a prefix that others may take for a subnet: the network, gateway and broadcast address are not given
-// out, and of a larger prefix than Add takes only the beginning. A subnet that is there is drained no longer.
+// out, and of a larger prefix than Add takes only the beginning. The subnets of a pool are used up in the order in
+// which they were added. A subnet that is there is drained no longer.
 func (p Pools) AddSubnet(name string, prefix netip.Prefix) error {
 	p.a.mu.Lock()
 	defer p.a.mu.Unlock()
@@ -62,7 +63,7 @@ func (p Pools) AddSubnet(name string, prefix netip.Prefix) error {
 	if others := p.a.core.pools.index.overlapping(prefix); len(others) > 0 {
 		return fmt.Errorf("add prefix %s: %w, %s", prefix, errOverlap, others[0].prefix)
 	}
-	p.a.core.pools.add(b, name)
+	p.a.core.pools.add(b, p.a.core.pools.pool(name).newList(familyOf(prefix.Addr())))
 	return nil
 }
 
@@ -82,7 +83,7 @@ func (p Pools) Add(name string, prefix netip.Prefix) error {
 	for _, b := range a.core.pools.index.overlapping(prefix) {
 		return fmt.Errorf("add block %s of pool %s: %w, %s of pool %s", prefix, name, errOverlap, b.prefix, b.list.pool.name)
 	}
-	a.core.pools.add(newBlock(prefix), name)
+	a.core.pools.add(newBlock(prefix), a.core.pools.pool(name).list(familyOf(prefix.Addr())))
 	return nil
 }
 

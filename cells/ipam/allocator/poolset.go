@@ -30,9 +30,6 @@ func (s *poolSet) pool(name string) *pool {
 	p := s.byName[name]
 	if p == nil {
 		p = &pool{name: name}
-		for f := range p.lists {
-			p.lists[f].pool = p
-		}
 		s.byName[name] = p
 		s.order = append(s.order, p)
 	}
@@ -78,9 +75,8 @@ func (s *poolSet) block(pool string, prefix netip.Prefix) *block {
 	return nil
 }
 
-// add adds a block of the pool to give addresses from.
-func (s *poolSet) add(b *block, pool string) {
-	l := &s.pool(pool).lists[familyOf(b.prefix.Addr())]
+// add adds a block to give addresses from.
+func (s *poolSet) add(b *block, l *freeList) {
 	l.add(b)
 	b.setExclude(l.pool.settings.Exclude)
 	s.index.add(b)
@@ -106,8 +102,10 @@ func (s *poolSet) expire(now time.Duration) {
 // eachList calls visit for every free list there is.
 func (s *poolSet) eachList(visit func(*freeList)) {
 	for _, p := range s.order {
-		for f := range p.lists {
-			visit(&p.lists[f])
+		for _, lists := range p.lists {
+			for _, l := range lists {
+				visit(l)
+			}
 		}
 	}
 	visit(s.index.outside.list)
@@ -130,7 +128,7 @@ func (s *poolSet) usage() (pools []PoolUsage) {
 // reportIfLow tells when a pool has come to have too little of a family: once, and not at each address after that.
 func (s *poolSet) reportIfLow(p *pool) {
 	for f := range families {
-		if !p.settings.has(f) || p.lists[f].available != p.settings.LowWatermark-1 {
+		if !p.settings.has(f) || p.available(f) != p.settings.LowWatermark-1 {
 			continue
 		}
 		task.Wake(s.low)
