@@ -110,7 +110,7 @@ func TestAcceptByShortName(t *testing.T) {
 		{"238e954f92c2a:eth0", http.StatusOK, `"deleted":1`, 6},
 		{"238e954f92c2:eth0", http.StatusOK, `"deleted":1`, 5},
 		{"238e954f92c3", http.StatusOK, `"deleted":1`, 4},
-		{"c1", http.StatusConflict, "it fits 3 of what the agent holds, such as c1:eth0, c10:eth0, c11:eth0", 4},
+		{"c1", http.StatusConflict, "it fits 3 of what the agent holds, such as c10:eth0, c11:eth0, c1:eth0", 4},
 		{"c1:eth0", http.StatusOK, `"deleted":1`, 3},
 		{unnamed[0].Host.Name[:12], http.StatusOK, `"deleted":1`, 2},
 		{"d", http.StatusNotFound, "holds no such attachment", 2},
