@@ -122,7 +122,8 @@ var bodies = map[string]any{
 				Families: []string{"ipv4"}, Excluded: []netip.Prefix{netip.MustParsePrefix("192.168.0.0/16")}, Connections: 3, Error: "no nf_tables",
 			},
 		},
-		Recovery: &v1.RecoveryStatus{UnderWay: true, Began: noon, Reason: "an administrator said so", Unwritten: true},
+		Recovery:  &v1.RecoveryStatus{UnderWay: true, Began: noon, Reason: "an administrator said so", Unwritten: true},
+		Conflicts: []v1.BlockConflict{{CIDR: netip.MustParsePrefix("10.1.0.32/29"), Pool: "default", Owner: "one/aaaaaaaaaa"}},
 		Resources: []v1.Resource{{
 			Name: "addresses/default/10.1.0.0/24", Used: 250, Quarantined: 2, Capacity: 253, Available: false, Reason: "1 of 253 is left, and 2 must be",
 		}},

@@ -1,6 +1,7 @@
 package v1
 
 import (
+	"net/netip"
 	"time"
 )
 
@@ -24,6 +25,8 @@ type Status struct {
 	Kubernetes *KubernetesStatus `json:"kubernetes,omitempty"`
 	// Recovery is nil when no recovery of that store is under way, as far as this node knows.
 	Recovery *RecoveryStatus `json:"recovery,omitempty"`
+	// Conflicts are the blocks with addresses in use here that another node owns.
+	Conflicts []BlockConflict `json:"conflicts,omitempty"`
 	// Network is this node's place among the others.
 	Network NetworkStatus `json:"network"`
 	// Resources are what an ADD needs. While one is not available the CNI verb STATUS fails.
@@ -130,6 +133,13 @@ type RecoveryStatus struct {
 	Began     time.Time `json:"began,omitzero"`
 	Reason    string    `json:"reason,omitempty"`
 	Unwritten bool      `json:"unwritten,omitempty"` // this node has not written its blocks since it began
+}
+
+// BlockConflict is a block with addresses in use on this node that another node owns.
+type BlockConflict struct {
+	CIDR  netip.Prefix `json:"cidr"`
+	Pool  string       `json:"pool"`
+	Owner string       `json:"owner,omitempty"` // NAME/KEY; "" when the block's record cannot be read
 }
 
 // Program is one loaded BPF program.

@@ -36,6 +36,7 @@ type fakeAgent struct {
 	outside   bool   // an endpoint has an address of no pool
 	storeIs   string // "store-away", "store-back" or "store-never-away"; "" for no store
 	recovery  *v1.RecoveryStatus
+	conflicts []v1.BlockConflict
 	endpoints []v1.Endpoint
 	events    []v1.Event
 	reserved  []v1.Reservation
@@ -156,6 +157,7 @@ func (a *fakeAgent) status(w http.ResponseWriter, _ *http.Request) error {
 		Held:      v1.Held{Count: len(a.held), Endpoints: a.held},
 		Store:     a.store(),
 		Recovery:  a.recovery,
+		Conflicts: a.conflicts,
 		Resources: a.resources(),
 		Datapath: v1.Datapath{BPFRoot: "/sys/fs/bpf/empty",
 			Digest: "5e8f", Adopted: true, Missing: []string{"tcx (Linux 6.6): clsact is used"}, Unmanaged: &v1.Unmanaged{Passed: 3, Denied: 7},
@@ -175,6 +177,15 @@ func (a *fakeAgent) store() *v1.StoreStatus {
 	}
 	status.Reachable = a.storeIs != "store-away"
 	return status
+}
+
+// clash has six blocks in conflict, and a recovery.
+func (a *fakeAgent) clash() {
+	a.recovery = &v1.RecoveryStatus{UnderWay: true, Began: noon.Add(-time.Hour), Unwritten: true}
+	for i := range 6 {
+		a.conflicts = append(a.conflicts, v1.BlockConflict{CIDR: netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 65, 0, byte(8 * i)}), 29), Pool: "default", Owner: "n1/aaaaaaaaaa"})
+	}
+	a.conflicts[1].Owner = ""
 }
 
 // accept removes what is held.

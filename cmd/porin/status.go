@@ -68,6 +68,7 @@ func (s *session) statusTable(w io.Writer, answer v1.Status) {
 	if answer.Recovery != nil {
 		recoveryRows(w, *answer.Recovery)
 	}
+	conflictRows(w, answer.Conflicts)
 	for _, r := range answer.Resources {
 		label := "Lacking:"
 		if r.Available {
@@ -216,6 +217,22 @@ func recoveryRows(w io.Writer, r v1.RecoveryStatus) {
 		written = "has not written"
 	}
 	row(w, "Recovery:", fmt.Sprintf("%s, this node %s its blocks: see porin ipam recover", sinceText(r.Began), written))
+}
+
+// shownConflicts bounds how many blocks in conflict are printed.
+const shownConflicts = 5
+
+func conflictRows(w io.Writer, list []v1.BlockConflict) {
+	for _, c := range list[:min(len(list), shownConflicts)] {
+		what := "node " + c.Owner + " owns it"
+		if c.Owner == "" {
+			what = "its record in the store cannot be read"
+		}
+		row(w, "Conflict:", fmt.Sprintf("addresses of %s are in use here, and %s: see porin doctor", c.CIDR, what))
+	}
+	if more := len(list) - shownConflicts; more > 0 {
+		row(w, "Conflict:", fmt.Sprintf("and %d more", more))
+	}
 }
 
 func restoredRows(w io.Writer, r v1.Restored) {

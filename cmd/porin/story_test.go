@@ -159,8 +159,8 @@ func (a *fakeAgent) change(verb string) error {
 		a.recovery = &v1.RecoveryStatus{Requested: true}
 	case "recovering":
 		a.recovery = &v1.RecoveryStatus{UnderWay: true, Began: noon.Add(-time.Hour)}
-	case "recovering-unwritten":
-		a.recovery = &v1.RecoveryStatus{UnderWay: true, Began: noon.Add(-time.Hour), Unwritten: true}
+	case "clashing":
+		a.clash()
 	default:
 		return fmt.Errorf("agent: unknown verb %q", verb)
 	}

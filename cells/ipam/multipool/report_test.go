@@ -34,8 +34,8 @@ func TestStatusInRecovery(t *testing.T) {
 	one, two := w.machine("one", 1), w.machine("two", 2)
 	w.mustAllocate(one)
 	w.wait("both are connected", func() bool { return one.controller.Status().Connected && two.controller.Status().Connected })
-	if got := reported(one); got.Recovery != nil {
-		t.Errorf("before: %+v", got.Recovery)
+	if got := reported(one); got.Recovery != nil || len(got.Conflicts) > 0 {
+		t.Errorf("before: %+v, conflicts %+v", got.Recovery, got.Conflicts)
 	}
 	w.beginRecovery()
 	w.wait("it tells that it has written its blocks", func() bool {
@@ -54,8 +54,8 @@ func TestStatusConflict(t *testing.T) {
 	addr := w.mustAllocate(one)
 	former := w.loseFolder(one)
 	w.wait("it tells of the conflict", func() bool {
-		all := one.controller.Status().Blocks
-		return len(all) == 1 && all[0].CIDR.Contains(addr) && all[0].State == "conflict" && all[0].OtherOwner == former.String()
+		all := reported(one).Conflicts
+		return len(all) == 1 && all[0].CIDR.Contains(addr) && all[0].Pool == "default" && all[0].Owner == former.String()
 	})
 	if got, want := conflictDetail(w, one), "node "+former.String()+" owns it, another incarnation of this node: it may be this machine before it lost its --store-dir; "+
 		"delete the pods that use the block, or run porin ipam recover --begin and then porin node delete one --incarnation "+former.Key+" --machine-is-off"; got != want {
@@ -77,10 +77,10 @@ func TestStatusUnreadableBlock(t *testing.T) {
 		t.Fatal(err)
 	}
 	embeddedtest.Write(t, store, "blocks/10-0-0-0-28", unreadable)
-	w.wait("it tells of the conflict", func() bool {
+	w.wait("it tells of the conflict, without an owner", func() bool {
 		_ = one.controller.Reconcile(t.Context())
-		all := one.controller.Status().Blocks
-		return len(all) == 1 && all[0].CIDR == b.CIDR && all[0].State == "conflict"
+		all := reported(one).Conflicts
+		return len(all) == 1 && all[0].CIDR == b.CIDR && all[0].Owner == ""
 	})
 	if got := conflictDetail(w, one); got != "its record in the store cannot be read" {
 		t.Errorf("the doctor says %q", got)

@@ -94,6 +94,16 @@ func (c *Controller) Report(status *v1.Status) {
 		status.Recovery = cmp.Or(status.Recovery, &v1.RecoveryStatus{})
 		status.Recovery.Requested = true
 	}
+	for _, b := range s.Blocks {
+		if b.State != blockConflict {
+			continue
+		}
+		conflict := v1.BlockConflict{CIDR: b.CIDR, Pool: b.Pool, Owner: b.OtherOwner}
+		if _, err := cluster.ParseNodeID(b.OtherOwner); err != nil { // its record cannot be read
+			conflict.Owner = ""
+		}
+		status.Conflicts = append(status.Conflicts, conflict)
+	}
 }
 
 // Condition implements supervisor.HealthReporter. A store that does not answer is the store's to report.
