@@ -109,15 +109,15 @@ func TestHandleRepeated(t *testing.T) {
 		s := &pipes{}
 		p := newProxy(t, func(c *Config) { c.Dial, c.Limits = s.dial, DefaultLimits() })
 		q := Query{Endpoint: 7, Client: podAddress, Server: serverAddress, Message: pack(t, query("example.com.", dns.TypeA))}
-		replies := 0
+		var replies atomic.Int32
 		for range 2 {
-			p.HandleQuery(t.Context(), q, func([]byte) { replies++ })
+			p.HandleQuery(t.Context(), q, func([]byte) { replies.Add(1) })
 			time.Sleep(time.Second)
 		}
 		p.Wait()
 		s.servers.Wait()
-		if s.dialed() != 2 || replies != 2 {
-			t.Errorf("%d queries were forwarded and %d replies sent, want two of each", s.dialed(), replies)
+		if s.dialed() != 2 || replies.Load() != 2 {
+			t.Errorf("%d queries were forwarded and %d replies sent, want two of each", s.dialed(), replies.Load())
 		}
 	})
 }
