@@ -131,8 +131,9 @@ func (r *restorer) load(former bool) (list []*restoration, isNew bool, err error
 				err = ledger.Damaged(r.m.ledger.Path(), fmt.Errorf("endpoint %s: number %d: %w", rec.Endpoint.Spec.Attachment, rec.Endpoint.ID, ErrInUse))
 				return
 			}
-			one := &restoration{recorded: recorded{record: rec, former: former || rec.Boot > now}} // a record of the future is of another boot, too
-			if one.former {                                                                        // the times of the boot clock mean nothing
+			// A record of the future is of another boot, too. The times of that boot's clock mean nothing.
+			one := &restoration{recorded: recorded{record: rec, former: former || rec.Boot > now}}
+			if one.former {
 				one.record.Endpoint.Spec.Began, one.record.Config.Began, one.record.Boot = 0, 0, 0
 			}
 			list = append(list, r.addLocked(one))
