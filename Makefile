@@ -207,7 +207,7 @@ crash: build ipam-plugins
 DURATION ?= 2m
 SEED     ?= 0
 MODE     ?= pod-cidr
-chaos: build
+chaos: deps build
 	@test "$$(id -u)" = 0 || { echo "make chaos: a node is a network namespace, and making one needs root: sudo make chaos"; exit 1; }
 	@$(GO) test -c -o $(BIN)/chaos.test ./test/chaos
 	@cd test/chaos && HEAVY=1 FULL=1 PORIN_BIN_DIR=$(BIN) $(BIN)/chaos.test -test.timeout 0 -chaos.duration $(DURATION) -chaos.seed $(SEED) -chaos.mode $(MODE)

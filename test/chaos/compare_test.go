@@ -2,7 +2,6 @@ package chaos
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net/http"
 	"net/netip"
@@ -155,8 +154,14 @@ func (w *world) agree(t *testing.T) {
 		return
 	}
 	testutil.Eventually(t, func() error { // an operation that was under way when the trouble ended
-		if err := w.tryEndRecovery(); !errors.Is(err, errNoRecovery) {
-			return fmt.Errorf("a recovery is under way: %v", err)
+		for _, h := range w.hosts {
+			var status v1.Status
+			if err := h.agent.Do(http.MethodGet, "/v1/status", nil, &status); err != nil {
+				return fmt.Errorf("%s: %w", h.node.Name, err)
+			}
+			if status.Recovery != nil {
+				return fmt.Errorf("%s: a recovery is under way: %v", h.node.Name, w.tryEndRecovery(map[*host]bool{}))
+			}
 		}
 		return nil
 	})

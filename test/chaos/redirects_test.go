@@ -147,7 +147,7 @@ func (r *request) ask(path string) error {
 		r.withheld.Add(1)
 		return errors.New(answer.Status)
 	default:
-		return fmt.Errorf("%w: GET %s of %s, %s: %s", errWrong, path, r.url, r.name, answer.Status)
+		return fmt.Errorf("%w: GET %s of %s, %s: %s, began %s", errWrong, path, r.url, r.name, answer.Status, began.UTC().Format(time.RFC3339Nano))
 	}
 	return nil
 }
