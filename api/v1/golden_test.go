@@ -104,10 +104,6 @@ var bodies = map[string]any{
 			Reports: []v1.PolicyReport{{Policies: []string{"ClusterNetworkPolicy a", "ClusterNetworkPolicy b"}, Text: "equal priority 7 in tier admin"}},
 		},
 		Proxy: v1.ProxyStatus{InUse: true, RuleSets: 3, Connections: 17, Error: "kernel lacks SK_LOOKUP programs"},
-		Store: &v1.StoreStatus{
-			Location: "/var/lib/porin/store.db", Reachable: true, Since: noon, LastAnswer: noon,
-			LastError: "no answer in time", LastErrorTime: noon,
-		},
 		Kubernetes: &v1.KubernetesStatus{
 			Server: "https://10.96.0.1:443", Reachable: true,
 			Kinds:          []v1.KubernetesKind{{Kind: "pods", Objects: 30, Synced: true, LastContact: noon, Error: "watch pods: connection refused"}},

@@ -19,17 +19,15 @@ type Status struct {
 	Datapath  Datapath       `json:"datapath"`
 	Policy    PolicyStatus   `json:"policy"`
 	Proxy     ProxyStatus    `json:"proxy"`
-	// Store is the store that the nodes share, in multi-pool alone.
-	Store *StoreStatus `json:"store,omitempty"`
 	// Kubernetes is nil without a Kubernetes API.
 	Kubernetes *KubernetesStatus `json:"kubernetes,omitempty"`
-	// Recovery is nil when no recovery of that store is under way, as far as this node knows.
+	// Recovery is nil when no recovery of the cluster's store is under way, as far as this node knows.
 	Recovery *RecoveryStatus `json:"recovery,omitempty"`
 	// Conflicts are the blocks with addresses in use here that another node owns.
 	Conflicts []BlockConflict `json:"conflicts,omitempty"`
 	// Network is this node's place among the others.
 	Network NetworkStatus `json:"network"`
-	// Resources are what an ADD needs. While one is not available the CNI verb STATUS fails.
+	// Resources are what an ADD needs.
 	Resources []Resource `json:"resources"`
 }
 
@@ -108,19 +106,6 @@ type ProxyStatus struct {
 	PID         int    `json:"pid,omitempty"`
 	Version     string `json:"version,omitempty"`
 	Previous    int    `json:"previous,omitempty"` // processes that were replaced, and whose requests have not ended
-}
-
-// StoreStatus says whether the store that the nodes share answers this node. While it does not, addresses of the node's
-// own blocks are given out, and no block is claimed.
-type StoreStatus struct {
-	Location  string `json:"location"` // for people: "/var/lib/porin/store.db"
-	Reachable bool   `json:"reachable"`
-	// Since is when the first of the answers, or of the failures, came that have come without a break.
-	Since      time.Time `json:"since,omitzero"`
-	LastAnswer time.Time `json:"lastAnswer,omitzero"`
-	// LastError is why the last call had no answer, and stays when the store answers again.
-	LastError     string    `json:"lastError,omitempty"`
-	LastErrorTime time.Time `json:"lastErrorTime,omitzero"`
 }
 
 // RecoveryStatus is what the node knows of a recovery of the cluster's store. GET /v1/recovery reads the store, and

@@ -29,12 +29,11 @@ type fakeAgent struct {
 
 	mu        sync.Mutex // guards the fields below, while a request or a verb of the script runs
 	ready     bool
-	stuck     bool   // answers nothing
-	failing   bool   // a deletion leaves a part
-	sick      bool   // something disagrees, and something lacks
-	blind     bool   // something cannot be examined
-	outside   bool   // an endpoint has an address of no pool
-	storeIs   string // "store-away", "store-back" or "store-never-away"; "" for no store
+	stuck     bool // answers nothing
+	failing   bool // a deletion leaves a part
+	sick      bool // something disagrees, and something lacks
+	blind     bool // something cannot be examined
+	outside   bool // an endpoint has an address of no pool
 	recovery  *v1.RecoveryStatus
 	conflicts []v1.BlockConflict
 	endpoints []v1.Endpoint
@@ -155,7 +154,6 @@ func (a *fakeAgent) status(w http.ResponseWriter, _ *http.Request) error {
 		Network:   v1.NetworkStatus{Addresses: []netip.Addr{netip.MustParseAddr("192.0.2.1")}, Blocks: 2, Routing: "native", Peers: 12, MissingPeers: 1, Errors: 1, Masquerade: v1.MasqueradeStatus{Families: []string{"ipv4", "ipv6"}, Connections: 12}},
 		Health:    a.health(),
 		Held:      v1.Held{Count: len(a.held), Endpoints: a.held},
-		Store:     a.store(),
 		Recovery:  a.recovery,
 		Conflicts: a.conflicts,
 		Resources: a.resources(),
@@ -164,19 +162,6 @@ func (a *fakeAgent) status(w http.ResponseWriter, _ *http.Request) error {
 			Programs: []v1.Program{{Name: "from_pod", ID: 41}, {Name: "to_pod", ID: 42}, {Name: "to_uplink", ID: 43}},
 		},
 	})
-}
-
-// store is away when it was told so, has been, or is not there.
-func (a *fakeAgent) store() *v1.StoreStatus {
-	status := &v1.StoreStatus{Location: "/var/lib/porin/store.db", Reachable: true, Since: noon.Add(-5 * time.Minute)}
-	if a.storeIs == "" {
-		return nil
-	}
-	if a.storeIs != "store-never-away" {
-		status.LastError, status.LastErrorTime = "no answer in time", noon.Add(-10*time.Second)
-	}
-	status.Reachable = a.storeIs != "store-away"
-	return status
 }
 
 // clash has six blocks in conflict, and a recovery.

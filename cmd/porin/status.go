@@ -59,9 +59,6 @@ func (s *session) statusTable(w io.Writer, answer v1.Status) {
 	}
 	row(w, "Network:", networkLine(answer.Network))
 	row(w, "Outside:", masqueradeLine(answer.Network.Masquerade))
-	if answer.Store != nil {
-		s.storeRows(w, *answer.Store)
-	}
 	if answer.Kubernetes != nil {
 		s.kubernetesRows(w, *answer.Kubernetes)
 	}
@@ -185,22 +182,6 @@ func (s *session) kubernetesRows(w io.Writer, k v1.KubernetesStatus) {
 		case !kind.Synced:
 			row(w, "", kind.Kind+": not read yet")
 		}
-	}
-}
-
-// storeRows say whether the store answers, and what the last error was.
-func (s *session) storeRows(w io.Writer, store v1.StoreStatus) {
-	ago := func(t time.Time) string { return s.age(t) + " ago" }
-	switch {
-	case store.Reachable && store.LastError != "":
-		row(w, "Store:", fmt.Sprintf("%s, reachable since %s; before, %s: %s", store.Location, ago(store.Since), ago(store.LastErrorTime), store.LastError))
-	case store.Reachable:
-		row(w, "Store:", fmt.Sprintf("%s, reachable since %s", store.Location, ago(store.Since)))
-	case store.Since.IsZero():
-		row(w, "Store:", store.Location+", not asked yet")
-	default:
-		row(w, "Store:", fmt.Sprintf("%s, NOT reachable for %s: %s", store.Location, s.age(store.Since), store.LastError))
-		row(w, "", "Addresses of this node's own blocks are given out; it claims no block until the store answers.")
 	}
 }
 

@@ -97,8 +97,8 @@ func code(ts *testscript.TestScript, _ bool, args []string) {
 	}
 }
 
-// agent start | stop | add | not-ready | stuck | failing | sick | blind | outside | without-pools | store-away |
-// store-back | store-never-away | recovery-requested | recovering | clashing | unwritable | writable | in-audit |
+// agent start | stop | add | not-ready | stuck | failing | sick | blind | outside | without-pools |
+// recovery-requested | recovering | clashing | unwritable | writable | in-audit |
 // without-policies | without-proxy
 func agent(ts *testscript.TestScript, _ bool, args []string) {
 	w := ts.Value(worldKey{}).(*world)
@@ -153,8 +153,6 @@ func (a *fakeAgent) change(verb string) error {
 		a.delegated = true
 	case "without-pools":
 		a.pools = nil
-	case "store-away", "store-back", "store-never-away":
-		a.storeIs = verb
 	case "recovery-requested":
 		a.recovery = &v1.RecoveryStatus{Requested: true}
 	case "recovering":

@@ -32,7 +32,7 @@ var types = []any{
 	v1.Node{}, v1.NodeBlock{}, v1.NetworkStatus{}, v1.PortMapping{}, v1.MasqueradeStatus{}, v1.ProxyStatus{}, v1.TunnelStatus{}, v1.Peer{}, v1.PeerBlock{}, v1.NodeDeletion{}, v1.NodeReset{}, v1.Recovery{}, v1.UnwrittenNode{}, v1.RecoveryRequest{},
 	v1.Policy{}, v1.PolicyStatus{}, v1.PolicyReport{}, v1.EndpointPolicy{}, v1.PolicyExplanation{}, v1.PolicyDatapath{}, v1.PolicyDiff{}, v1.PolicyFlowChange{}, v1.PolicyVerdict{}, v1.PolicyEnd{}, v1.PolicyDecision{}, v1.PolicyRule{},
 	v1.Phase{}, v1.Pod{}, v1.Pool{}, v1.PoolBlock{}, v1.PoolSpec{}, v1.PoolUse{}, v1.Problem{}, v1.Program{}, v1.Range{}, v1.Reservation{}, v1.ReservationRequest{}, v1.Resource{}, v1.Restored{},
-	v1.RestoredEndpoint{}, v1.Status{}, v1.StoreStatus{}, v1.KubernetesStatus{}, v1.KubernetesKind{}, v1.RecoveryStatus{}, v1.BlockConflict{}, v1.Trace{}, v1.Traffic{}, v1.Unmanaged{},
+	v1.RestoredEndpoint{}, v1.Status{}, v1.KubernetesStatus{}, v1.KubernetesKind{}, v1.RecoveryStatus{}, v1.BlockConflict{}, v1.Trace{}, v1.Traffic{}, v1.Unmanaged{},
 }
 
 // requests are refused with fields that are not known.

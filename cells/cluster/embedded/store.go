@@ -10,11 +10,9 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
-	"time"
 
 	"go.etcd.io/bbolt"
 
-	v1 "porin.dev/porin/api/v1"
 	"porin.dev/porin/cells/cluster"
 	"porin.dev/porin/internal/watchable"
 )
@@ -25,15 +23,14 @@ type Store struct {
 	log     *slog.Logger
 	changed watchable.Value[struct{}] // set after each change of the file, and when it is closed
 
-	mu     sync.Mutex // guards the fields below
-	db     *bbolt.DB
-	status v1.StoreStatus // of the last call
+	mu sync.Mutex // guards db
+	db *bbolt.DB
 }
 
 // New returns the store in a folder. It opens nothing before Start.
 func New(dir string, log *slog.Logger) *Store {
 	path := filepath.Join(dir, "store.db")
-	return &Store{path: path, log: log, db: &bbolt.DB{}, status: v1.StoreStatus{Location: path}} // a DB that is closed
+	return &Store{path: path, log: log, db: &bbolt.DB{}} // a DB that is closed
 }
 
 // Start opens the file, or makes it.
@@ -45,7 +42,6 @@ func (s *Store) Start(context.Context) error {
 	s.mu.Lock()
 	s.db = db
 	s.mu.Unlock()
-	s.record(nil)
 	s.log.Info("the cluster's store is open", "store", s.path)
 	return nil
 }
@@ -64,21 +60,6 @@ func (s *Store) DB() *bbolt.DB {
 	return s.db
 }
 
-// record records how the file has answered.
-func (s *Store) record(err error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	now := time.Now()
-	if answered := err == nil; answered != s.status.Reachable {
-		s.status.Reachable, s.status.Since = answered, now
-	}
-	if err == nil {
-		s.status.LastAnswer = now
-	} else {
-		s.status.LastError, s.status.LastErrorTime = err.Error(), now
-	}
-}
-
 // transact runs a View or an Update of the file.
 func (s *Store) transact(run func(func(*bbolt.Tx) error) error, key string, do func(*bbolt.Tx) error) error {
 	var refused error
@@ -86,7 +67,7 @@ func (s *Store) transact(run func(func(*bbolt.Tx) error) error, key string, do f
 	if refused != nil {
 		return fmt.Errorf("%s: %w", key, refused)
 	}
-	if s.record(err); err != nil {
+	if err != nil {
 		return fmt.Errorf("%s: %w: %s: %w", key, cluster.ErrUnavailable, s.path, err)
 	}
 	return nil
