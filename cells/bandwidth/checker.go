@@ -20,7 +20,6 @@ const (
 // Keeper is what repairs need of the endpoints' manager.
 type Keeper interface {
 	Repair(ctx context.Context, attachment endpoint.Attachment) error
-	Creating() []endpoint.Attachment
 }
 
 // Checker compares the limits of endpoints with what the kernel has: the doctor.Checker of this cell. Follow repairs
@@ -73,11 +72,11 @@ func (c *Checker) Examine(_ context.Context, only string) (findings []doctor.Fin
 	if only != "" || err != nil {
 		return findings, err
 	}
-	orphans, err := l.Orphans(reconcile.Around(c.owners))
+	orphans, err := l.Orphans(reconcile.Around(c.endpoints.List))
 	for _, orphan := range orphans {
 		findings = append(findings, doctor.Finding{
 			Kind: orphan.Kind, Subject: orphan.Subject, Detail: orphan.String(),
-			Repair: func(context.Context) error { return orphan.Remove(c.owners) },
+			Repair: func(context.Context) error { return orphan.Remove(c.endpoints.List) },
 		})
 	}
 	return findings, err
@@ -91,13 +90,4 @@ func (c *Checker) limited(only string) (list []endpoint.Endpoint) {
 		}
 	}
 	return list
-}
-
-// owners are the endpoints that have a device, or may have one soon.
-func (c *Checker) owners() (owners []endpoint.Endpoint) {
-	for _, a := range c.keeper.Creating() { // before the list: an endpoint that has come meanwhile is in both
-		device := endpoint.Bandwidth{EgressRate: 1}
-		owners = append(owners, endpoint.Endpoint{Spec: endpoint.Spec{Attachment: a, Bandwidth: device}})
-	}
-	return append(owners, c.endpoints.List()...)
 }

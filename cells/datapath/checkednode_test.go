@@ -20,8 +20,7 @@ type checkedNode struct {
 	*endpointmanagertest.Manager
 	checker *datapath.Checker
 
-	beforeDelete func()                // nil, or what happens before a repair's deletion
-	coming       []endpoint.Attachment // creations that have no endpoint yet
+	beforeDelete func() // nil, or what happens before a repair's deletion
 }
 
 // newCheckedNode has pods of the numbers 1 to n, attached and ready.
@@ -46,9 +45,6 @@ func newCheckedNodeOn(t *testing.T, n *node, pods int) (*checkedNode, []*pod) {
 	c.Set(endpoints...)
 	return c, all
 }
-
-// Creating returns what a test says is coming.
-func (c *checkedNode) Creating() []endpoint.Attachment { return c.coming }
 
 // Delete is the manager's, after what a test wants to happen before.
 func (c *checkedNode) Delete(ctx context.Context, a endpoint.Attachment, cfg endpoint.DeleteConfig) endpointmanager.DeleteResult {

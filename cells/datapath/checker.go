@@ -21,7 +21,6 @@ import (
 type Keeper interface {
 	Repair(ctx context.Context, attachment endpoint.Attachment) error
 	Delete(ctx context.Context, attachment endpoint.Attachment, cfg endpoint.DeleteConfig) endpointmanager.DeleteResult
-	Creating() []endpoint.Attachment
 }
 
 // Checker compares the endpoints with the kernel: the datapath's doctor.Checker. Follow repairs what the kernel tells
@@ -107,14 +106,8 @@ func (c *Checker) endpointFinding(e Entry, d Difference) doctor.Finding {
 	return finding
 }
 
-// owners are the present endpoints, and the names of the links of coming ones.
-func (c *Checker) owners() []Entry {
-	var entries []Entry
-	for _, a := range c.keeper.Creating() { // before the list: an endpoint that has come meanwhile is in both
-		entries = append(entries, Entry{LinkName: a.HostEnd()})
-	}
-	return append(entries, entriesOf(c.endpoints.List())...)
-}
+// owners are the endpoints, also those whose link is not made yet.
+func (c *Checker) owners() []Entry { return entriesOf(c.endpoints.List()) }
 
 // orphanFindings finds objects without an endpoint.
 func (c *Checker) orphanFindings() (findings []doctor.Finding, err error) {

@@ -93,7 +93,7 @@ func TestRepairOrphanOwnedMeanwhile(t *testing.T) {
 	}
 }
 
-// TestExamineLinkOfComingEndpoint: its ADD waits for what its container had before to go.
+// TestExamineLinkOfComingEndpoint: its ADD is under way, and the table does not have the link yet.
 func TestExamineLinkOfComingEndpoint(t *testing.T) {
 	c, pods := newCheckedNode(t, 2)
 	waits := pods[1].endpoint
@@ -103,11 +103,13 @@ func TestExamineLinkOfComingEndpoint(t *testing.T) {
 	if kindsOf(findings) != "link-orphan" {
 		t.Fatalf("found %v", findings)
 	}
-	c.coming = []endpoint.Attachment{waits.Spec.Attachment}
+	coming := waits
+	coming.Host, coming.Container, coming.State = endpoint.Interface{}, endpoint.Interface{}, endpoint.Regenerating
+	c.Set(pods[0].endpoint, coming)
 	c.wantHealthy(t)
 	must(t, findings[0].Repair(t.Context()))
 	if _, err := c.datapath.Links().Link(waits.Host.Index); err != nil {
-		t.Errorf("the link of an endpoint that waits is gone: %v", err)
+		t.Errorf("the link of a coming endpoint is gone: %v", err)
 	}
 }
 

@@ -235,35 +235,3 @@ func TestCreateBeforeStart(t *testing.T) {
 		t.Errorf("error %v, want ErrStopped", err)
 	}
 }
-
-// TestCreatingWhileWaiting: its link is there and its endpoint is not, as long as what was before does not go.
-func TestCreatingWhileWaiting(t *testing.T) {
-	detaching, release := make(chan struct{}), make(chan struct{})
-	p := &probe{}
-	m := started(t, t.TempDir(), p)
-	first, second := specOf("c1:eth0"), specOf("c2:eth0")
-	first.Pod.UID, second.Pod.UID = "u1", "u1"
-	if _, err := m.Create(t.Context(), first, nil); err != nil {
-		t.Fatal(err)
-	}
-	if coming := m.Creating(); len(coming) != 0 {
-		t.Errorf("coming %v, and nothing is under way", coming)
-	}
-	p.detach = sync.OnceValue(func() error { close(detaching); <-release; return nil })
-	done := make(chan error, 1)
-	go func() {
-		_, err := m.Create(context.Background(), second, nil)
-		done <- err
-	}()
-	<-detaching
-	if coming := m.Creating(); !slices.Equal(coming, []endpoint.Attachment{second.Attachment}) {
-		t.Errorf("coming %v, want %s", coming, second.Attachment)
-	}
-	close(release)
-	if err := <-done; err != nil {
-		t.Fatal(err)
-	}
-	if coming := m.Creating(); len(coming) != 0 {
-		t.Errorf("coming %v afterwards", coming)
-	}
-}

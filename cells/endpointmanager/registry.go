@@ -12,8 +12,8 @@ import (
 	"porin.dev/porin/internal/task"
 )
 
-// registry knows the endpoints and the calls that came for them. Its lock is the only one of the core. The lock is held
-// for look-ups and appends, never while a step, the ledger, a turn or a subscriber runs. A function that expects it
+// registry knows the endpoints and the calls that came for them. Its lock is the only one of the manager and its
+// endpoints; the [Table] has its own. The lock is held for look-ups and appends, never while a step, the ledger, a turn or a subscriber runs. A function that expects it
 // ends in Locked.
 type registry struct {
 	running sync.WaitGroup // goroutines of endpoints
@@ -27,9 +27,8 @@ type registry struct {
 	unnamed      int                                // links of unknown attachments in byAttachment
 	numbers      *ids
 	calls        callOrder
-	creating     map[endpoint.Attachment]int // calls of Create that are under way
-	withheld     map[string]withheld         // by network: the last GC that wanted too much
-	lost         bool                        // the file of the ledger, when it was last checked
+	withheld     map[string]withheld // by network: the last GC that wanted too much
+	lost         bool                // the file of the ledger, when it was last checked
 }
 
 // podInterface is one interface of one pod. Only one attachment at a time can be it. A pod whose sandbox is made again
@@ -47,7 +46,7 @@ func newRegistry(maxEndpoints uint16) *registry {
 		stopped: true, byAttachment: map[endpoint.Attachment]*managed{}, byContainer: map[string]map[*managed]bool{},
 		byPod: map[podInterface]map[*managed]bool{}, numbers: newIDs(maxEndpoints),
 		calls:    callOrder{deleted: map[endpoint.Attachment]time.Duration{}, newest: map[podInterface]latestAdd{}},
-		creating: map[endpoint.Attachment]int{}, withheld: map[string]withheld{},
+		withheld: map[string]withheld{},
 	}
 }
 

@@ -85,7 +85,6 @@ func (numbered) Attach(_ context.Context, ep endpoint.Endpoint, _ *endpoint.Name
 	if err != nil {
 		return ep, err
 	}
-	ep.LinkKind = endpoint.LinkVeth
 	ep.Host = endpoint.Interface{Name: v1.HostInterfaceName(a.ContainerID, a.IfName), Index: firstIndex + i}
 	ep.Container = endpoint.Interface{Name: a.IfName}
 	ep.Addresses.IPv4 = netip.AddrFrom4([4]byte{10, 200, byte(i >> 8), byte(i)})

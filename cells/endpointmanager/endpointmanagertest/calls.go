@@ -47,18 +47,6 @@ func (c *calls) announce(parent context.Context, spec endpoint.Spec) (ctx contex
 	}
 }
 
-// underWay returns the attachments of the creations under way.
-func (c *calls) underWay() (list []endpoint.Attachment) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	for _, creation := range c.creating {
-		if !slices.Contains(list, creation.spec.Attachment) {
-			list = append(list, creation.spec.Attachment)
-		}
-	}
-	return list
-}
-
 // recordAdd remembers an ADD, or refuses a late ADD.
 func (c *calls) recordAdd(spec endpoint.Spec) error {
 	c.mu.Lock()

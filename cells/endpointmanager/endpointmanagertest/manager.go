@@ -73,9 +73,6 @@ func (m *Manager) Get(ref endpoint.Ref) (endpoint.Endpoint, error) {
 // List implements endpointmanager.Lookup.
 func (m *Manager) List() []endpoint.Endpoint { return m.endpoints.List() }
 
-// Creating implements endpointmanager.Manager.
-func (m *Manager) Creating() []endpoint.Attachment { return m.calls.underWay() }
-
 // Create implements endpointmanager.Manager.
 func (m *Manager) Create(ctx context.Context, spec endpoint.Spec, namespace *endpoint.Namespace) (endpoint.Endpoint, error) {
 	if namespace != nil {

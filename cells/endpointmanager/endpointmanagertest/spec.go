@@ -23,7 +23,6 @@ func Spec(attachment string) endpoint.Spec {
 func WithLink(ep endpoint.Endpoint, index int) endpoint.Endpoint {
 	a := ep.Spec.Attachment
 	host, container := v1.InterfaceMACs(a.ContainerID, a.IfName)
-	ep.LinkKind = endpoint.LinkVeth
 	ep.Host = endpoint.Interface{Name: v1.HostInterfaceName(a.ContainerID, a.IfName), Index: index, MAC: mustMAC(host)}
 	ep.Container = endpoint.Interface{Name: a.IfName, Index: 2, MAC: mustMAC(container)}
 	return ep
