@@ -15,15 +15,6 @@ type (
 	Pod       = v1.Pod
 )
 
-// LinkKind is the kind of an endpoint's link. The ledger keeps it with each endpoint.
-type LinkKind string
-
-// The kinds there are. Records of agents before this one have none, and mean LinkVeth.
-const (
-	LinkNone LinkKind = ""     // not made yet
-	LinkVeth LinkKind = "veth" // a veth pair that the step link made
-)
-
 // Endpoint is what Porin manages for one attachment. It is a value: a copy stays as it was, and two can be compared
 // with ==.
 type Endpoint struct {
@@ -35,9 +26,7 @@ type Endpoint struct {
 	// IPAMResult is what a delegated IPAM plugin answered besides, an encoded [IPAMResult]; "" when none was asked.
 	IPAMResult string
 	// Metadata is the pod's data for policies, an encoded [Metadata]; "" when none was given.
-	Metadata string `json:",omitempty"`
-	// LinkKind says which step made the link, and takes it away again.
-	LinkKind  LinkKind
+	Metadata  string    `json:",omitempty"`
 	Host      Interface // in the node's namespace; the zero Interface before it is made
 	Container Interface // in the container's namespace, with its index there
 	MTU       int       // of both, in bytes
@@ -48,7 +37,7 @@ type Endpoint struct {
 // State is where an endpoint is in its life.
 type State string
 
-// The states, in the order of a life. An endpoint passes through Waiting and Queued at once.
+// The states, in the order of a life. An endpoint is Waiting until the admission lets its ADD begin.
 const (
 	Waiting       State = "waiting-for-identity"
 	Queued        State = "waiting-to-regenerate"

@@ -27,8 +27,8 @@ type Step interface {
 	// Restore takes over, after a start of the agent, the results of Attach in an earlier life of it, and restores parts
 	// that are not as they should be: replaced names them, each with the fault ("program from_pod: 12 instead of 17"). It
 	// is also how an endpoint is repaired; when a step fails, the later ones are not called. After a start a failure
-	// that may pass is tried again. Then the endpoint is taken down, so fail only if the pod cannot live without the part,
-	// or held when most endpoints failed.
+	// that may pass is tried again. After the last try the endpoint is taken down; if most endpoints failed, all of these
+	// are held. So fail only if the pod cannot live without the part.
 	Restore(ctx context.Context, ep Endpoint) (replaced []string, err error)
 }
 

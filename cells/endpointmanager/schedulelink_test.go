@@ -33,7 +33,6 @@ func (l simLinkStep) Attach(_ context.Context, ep endpoint.Endpoint, _ *endpoint
 	host, container := v1.InterfaceMACs(a.ContainerID, a.IfName)
 	hostMAC, _ := v1.ParseMAC(host)
 	containerMAC, _ := v1.ParseMAC(container)
-	ep.LinkKind = endpoint.LinkVeth
 	ep.Host = endpoint.Interface{Name: hostEndOf(a), Index: index, MAC: hostMAC}
 	ep.Container = endpoint.Interface{Name: a.IfName, Index: 2, MAC: containerMAC}
 	return ep, nil

@@ -108,7 +108,7 @@ func TestAttach(t *testing.T) {
 			}
 			host, eth0 := n.Link(t, got.Host.Name).Attrs(), c.Link(t, "eth0").Attrs()
 			want := ep
-			want.LinkKind, want.MTU = endpoint.LinkVeth, mtu
+			want.MTU = mtu
 			want.Host = endpoint.Interface{Name: v1.HostInterfaceName("c1", "eth0"), Index: host.Index, MAC: endpoint.MAC(host.HardwareAddr)}
 			want.Container = endpoint.Interface{Name: "eth0", Index: eth0.Index, MAC: endpoint.MAC(eth0.HardwareAddr)}
 			if got != want {

@@ -77,7 +77,7 @@ func (s *Step) Find(_ context.Context, found []endpoint.Endpoint) ([]endpoint.En
 	}
 	for _, end := range ends {
 		attrs := end.Attrs()
-		ep := endpoint.Endpoint{LinkKind: endpoint.LinkVeth, MTU: attrs.MTU}
+		ep := endpoint.Endpoint{MTU: attrs.MTU}
 		ep.Spec.Attachment, ep.Spec.Began = parseAlias(attrs.Name, attrs.Alias)
 		mac, _ := v1.ParseMAC(attrs.HardwareAddr.String())
 		ep.Host = endpoint.Interface{Name: attrs.Name, Index: attrs.Index, MAC: mac}

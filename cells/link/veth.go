@@ -55,7 +55,6 @@ func (s *Step) createPair(ctx context.Context, node *netlink.Handle, ep endpoint
 	if pair.Index == 0 { // the library asks for it, and leaves out an error
 		return ep, fmt.Errorf("create veth pair %s: it was removed meanwhile: %w", attrs.Name, ErrNoLink)
 	}
-	ep.LinkKind = endpoint.LinkVeth
 	ep.Host = endpoint.Interface{Name: attrs.Name, Index: pair.Index, MAC: hostMAC}
 	ep.Container = endpoint.Interface{Name: a.IfName, MAC: containerMAC}
 	if err := node.LinkSetAlias(pair, aliasOf(ep)); err != nil {

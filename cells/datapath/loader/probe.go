@@ -46,7 +46,6 @@ var optional = []struct {
 	text   string
 }{
 	{ebpf.AttachTCXEgress, "TCX (Linux 6.6): the node's devices get the qdisc clsact with the first egress policy, or when the first other node is known"},
-	{ebpf.AttachNetkitPrimary, "netkit devices (Linux 6.7, CONFIG_NETKIT): containers get veth pairs"},
 }
 
 // withoutConntrack is what a kernel lacks whose connection tracking programs cannot ask.

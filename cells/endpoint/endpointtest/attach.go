@@ -20,7 +20,7 @@ func checkAttach(t testing.TB, s Subject) {
 	s.wants(t, after, true, "after Attach")
 	same := before.Endpoint
 	same.Addresses, same.Pool, same.IPAMResult = after.Addresses, after.Pool, after.IPAMResult
-	same.LinkKind, same.Host, same.Container, same.MTU = after.LinkKind, after.Host, after.Container, after.MTU
+	same.Host, same.Container, same.MTU = after.Host, after.Container, after.MTU
 	if same != after {
 		t.Errorf("Attach changed more than addresses, pool and link:\n%+v\nwant\n%+v", after, same)
 	}

@@ -138,7 +138,7 @@ func checkFind(t testing.TB, s Subject) {
 	attached := []endpoint.Endpoint{s.attach(t, 1), s.attach(t, 2)}
 	known := []endpoint.Endpoint{}
 	for _, ep := range attached {
-		known = append(known, endpoint.Endpoint{Spec: endpoint.Spec{Attachment: ep.Spec.Attachment, Began: ep.Spec.Began}, Host: ep.Host, LinkKind: ep.LinkKind, MTU: ep.MTU})
+		known = append(known, endpoint.Endpoint{Spec: endpoint.Spec{Attachment: ep.Spec.Attachment, Began: ep.Spec.Began}, Host: ep.Host, MTU: ep.MTU})
 	}
 	for range 2 {
 		found := s.find(t, known)
