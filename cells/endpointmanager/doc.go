@@ -9,7 +9,7 @@
 //	                                         |                       +--> [Table] --> [Lookup] (all cells read)
 //	a start -> ledger -> plan -> restorer ---'                       '--> [endpoint.Subscriber], [endpoint.Observer]
 //
-// A managed is one life of one attachment. Its goal is to be whole, until the first removal makes it to be gone.
+// A managed is one life of one attachment. Its goal is *whole* until the first removal changes it to *gone*.
 // Callers post messages to it. Its goroutine serves them in their order: serve decides whether a message still applies,
 // and reconcile does the work.
 //

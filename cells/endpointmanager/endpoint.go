@@ -25,7 +25,7 @@ const (
 	verbRemove               // take it down
 )
 
-// message is one call for one endpoint. It is data, and does not change after it was posted.
+// message is one call for one endpoint. After it was posted only the endpoint's goroutine uses it, with its stopwatch.
 type message struct {
 	verb      verb
 	ctx       context.Context       // the caller's; a removal goes on after it
@@ -49,8 +49,8 @@ type answer struct {
 	err          error
 }
 
-// managed is one life of one attachment. Its goal is to be whole, until the first removal makes it to be gone. The goal
-// never turns back: the next life of the attachment is another managed.
+// managed is one life of one attachment. Its goal is *whole* until the first removal changes it to *gone*. It never
+// changes back: the next life of the attachment is another managed.
 type managed struct {
 	attachment endpoint.Attachment
 	spec       endpoint.Spec      // of the first ADD
@@ -62,14 +62,16 @@ type managed struct {
 	ended      chan struct{}      // closed when the goroutine has ended and the number is free
 	wake       chan struct{}      // has a token while the mailbox may have changed
 
-	// The lock of the registry guards these fields. Only the goroutine writes those after superseded.
+	// The lock of the registry guards these fields.
 	mailbox    []*message
-	closed     bool            // the mailbox takes no more messages
-	named      bool            // a deletion record asks for its end
-	superseded bool            // a newer container has its place in the pod
-	began      time.Duration   // when its latest ADD began, on CLOCK_BOOTTIME
-	held       *Held           // nil unless a start holds it
-	failed     *failedDeletion // nil unless the last try of the removal failed
+	closed     bool // the mailbox takes no more messages
+	named      bool // a deletion record asks for its end
+	superseded bool // a newer container has its place in the pod
+
+	// Only the goroutine writes these fields, with the lock of the registry, with which others read them.
+	began  time.Duration   // when its latest ADD began, on CLOCK_BOOTTIME
+	held   *Held           // nil unless a start holds it
+	failed *failedDeletion // nil unless the last try of the removal failed
 
 	// Only the goroutine uses these fields.
 	m        *manager
@@ -335,6 +337,9 @@ func (e *managed) tellDeleted(config endpoint.DeleteConfig) {
 
 // announce tells the subscribers of the end of an endpoint whose removal goes on, and records that they know.
 func (e *managed) announce(config endpoint.DeleteConfig) {
+	if e.removal != nil {
+		config.NoIPRelease = config.NoIPRelease || e.removal.config.NoIPRelease
+	}
 	e.tellDeleted(config)
 	e.told = false
 	if err := e.record(ledger.Deleting, config); err != nil {

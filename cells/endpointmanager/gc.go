@@ -29,7 +29,7 @@ type GCResult struct {
 	DeleteResult
 }
 
-// withheld are the endpoints that a call named, and when.
+// withheld are the stale endpoints of a GC call that was refused, and when it began.
 type withheld struct {
 	named map[endpoint.Attachment]bool
 	at    time.Duration

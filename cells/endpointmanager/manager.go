@@ -52,10 +52,6 @@ type Manager interface {
 	// record. Any other endpoint is [ErrNotReady] or [ErrNotFound].
 	Update(ctx context.Context, attachment endpoint.Attachment, change endpoint.Metadata) (endpoint.Endpoint, error)
 
-	// Creating returns the attachments of the creations that are under way. A creation that waits for the end of an
-	// earlier endpoint has no endpoint yet.
-	Creating() []endpoint.Attachment
-
 	// Collect takes down the endpoints that a network no longer has.
 	Collect(ctx context.Context, request GC) GCResult
 }
@@ -234,13 +230,6 @@ func (m *manager) Create(ctx context.Context, spec endpoint.Spec, namespace *end
 	}
 	spec.Began = m.startTime(spec.Began)
 	spec, err := withMetadata(ctx, m.podSources, spec)
-	creating := m.registry.creating // until the call is over
-	m.registry.withLock(func() { creating[spec.Attachment]++ })
-	defer m.registry.withLock(func() {
-		if creating[spec.Attachment]--; creating[spec.Attachment] == 0 {
-			delete(creating, spec.Attachment)
-		}
-	})
 	first := &message{
 		verb: verbCreate, ctx: ctx, namespace: namespace, done: make(chan answer, 1),
 		watch: startWatchSince(endpoint.OperationAdd, m.boot()-spec.Began),
@@ -279,12 +268,6 @@ func (m *manager) Create(ctx context.Context, spec endpoint.Spec, namespace *end
 		}
 	}
 	return endpoint.Endpoint{}, fmt.Errorf("create endpoint %s: %w", spec.Attachment, err)
-}
-
-// Creating implements [Manager].
-func (m *manager) Creating() (list []endpoint.Attachment) {
-	m.registry.withLock(func() { list = slices.Collect(maps.Keys(m.registry.creating)) })
-	return list
 }
 
 // makeRoom takes down what is in the way of an ADD. A pod has one address, however often its sandbox is made and
@@ -370,11 +353,13 @@ func (m *manager) removeEndpoint(ctx context.Context, attachment endpoint.Attach
 		result = m.removeOne(ctx, e, cfg, watch)
 		result.Deleted = 0
 	case m.registry.beganAt(e) > cfg.Began:
+		m.registry.withLock(func() { e.named = false }) // a deletion record of an earlier life is done
 		result.Skipped = 1
 	default:
 		result = m.removeOne(ctx, e, cfg, watch)
 	}
-	if isOnRecord := result.Deleted > 0 || len(result.Errors) > 0 || e != nil && e == swept; !isOnRecord {
+	// A deletion that has removed an endpoint, or goes on, is on record already.
+	if result.Deleted == 0 && len(result.Errors) == 0 && (e == nil || e != swept) {
 		result.Errors = append(result.Errors, m.recordDeletion(attachment, cfg.Began)...)
 	}
 	result.Errors = append(result.Errors, unnamedErrors...)

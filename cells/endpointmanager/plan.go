@@ -199,5 +199,8 @@ func heldBecause(reason HoldReason, ep endpoint.Endpoint, lost error) string {
 	case reason == NotOnRecord:
 		return fmt.Sprintf("link %s, index %d, is there, and the ledger has no record of it", ep.Host.Name, ep.Host.Index)
 	}
+	if lost == nil { // it is held since an earlier start, and this one could not look
+		return "the ledger has it, and its link was gone at an earlier start"
+	}
 	return fmt.Sprintf("the ledger has it, and its link is gone: %v", lost)
 }

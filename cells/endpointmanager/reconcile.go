@@ -279,7 +279,7 @@ func (e *managed) hasDeletionRecord() (named bool) {
 // withAdded is the endpoint with everything that a step may add.
 func withAdded(ep, added endpoint.Endpoint) endpoint.Endpoint {
 	ep.Addresses, ep.Pool, ep.IPAMResult = added.Addresses, added.Pool, added.IPAMResult
-	ep.LinkKind, ep.Host, ep.Container, ep.MTU = added.LinkKind, added.Host, added.Container, added.MTU
+	ep.Host, ep.Container, ep.MTU = added.Host, added.Container, added.MTU
 	return ep
 }
 
@@ -294,34 +294,32 @@ func (e *managed) change(ctx context.Context, changed endpoint.Endpoint, metadat
 	if changed == before {
 		return answer{ep: e.ep}
 	}
-	updated := changed.Metadata != before.Metadata
-	if updated {
-		err = each(e.m.steps, func(u endpoint.Updater) error { return u.Update(ctx, changed) })
+	updated, later := changed.Metadata != before.Metadata, changed.Spec != before.Spec
+	follow := func(ctx context.Context, ep endpoint.Endpoint) (err error) { // goes on after a failure, for the undo
+		if updated {
+			err = each(e.m.steps, func(u endpoint.Updater) error { return u.Update(ctx, ep) })
+		}
+		if later {
+			err = errors.Join(err, each(e.m.steps, func(r endpoint.Renewer) error { return r.Renew(ctx, ep) }))
+		}
+		return err
 	}
+	err = follow(ctx, changed)
 	if err == nil {
 		rec := e.recordOf(ledger.Committed, endpoint.DeleteConfig{})
 		rec.Endpoint = changed
 		err = e.m.ledger.Put(rec)
 	}
-	if err != nil && updated { // the steps get the metadata from before
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), undoTimeout)
-		defer cancel()
-		if undoErr := each(e.m.steps, func(u endpoint.Updater) error { return u.Update(ctx, e.ep) }); undoErr != nil {
-			err = errors.Join(err, fmt.Errorf("undo: %w", undoErr))
-		}
-		err = fault.Wrap(fault.KindOf(err), err)
-	}
-	if err != nil {
-		return answer{err: err}
-	}
-	if changed.Spec != before.Spec { // a later ADD
-		err = each(e.m.steps, func(r endpoint.Renewer) error { return r.Renew(ctx, changed) })
-	}
 	if err == nil {
 		err = e.show(changed)
 	}
 	if err != nil {
-		return answer{err: err}
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), undoTimeout)
+		defer cancel()
+		if undoErr := follow(ctx, before); undoErr != nil {
+			err = errors.Join(err, fmt.Errorf("undo: %w", undoErr))
+		}
+		return answer{err: fault.Wrap(fault.KindOf(err), err)}
 	}
 	e.m.registry.withLock(func() { e.began = changed.Spec.Began })
 	if updated {

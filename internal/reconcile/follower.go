@@ -8,6 +8,8 @@ import (
 	"sync"
 	"time"
 
+	"golang.org/x/time/rate"
+
 	"porin.dev/porin/internal/task"
 )
 
@@ -49,15 +51,10 @@ type Follower[O comparable] struct {
 
 // followed is an owner that is compared, or was repaired lately.
 type followed struct {
-	running bool      // a goroutine of serve is at it
-	changed bool      // since the last comparison began
-	paused  bool      // it differs, and its next repair waits
-	paidAt  time.Time // when all repairs so far are paused for: each takes repairPause, and burst of them are given in advance
-}
-
-// wait is the time to the next repair; none or less is now.
-func (f *followed) wait(now time.Time) time.Duration {
-	return f.paidAt.Sub(now.Add((burst - 1) * repairPause))
+	running bool // a goroutine of serve is at it
+	changed bool // since the last comparison began
+	paused  bool // it differs, and its next repair waits
+	repairs *rate.Limiter
 }
 
 // NewFollower returns a follower that does not run.
@@ -120,9 +117,8 @@ func (f *Follower[O]) compareSoon(ctx context.Context, group *sync.WaitGroup, ow
 	defer f.mu.Unlock()
 	o := f.owners[owner]
 	if o == nil {
-		now := time.Now()
-		maps.DeleteFunc(f.owners, func(_ O, o *followed) bool { return !o.running && !o.paidAt.After(now) })
-		o = &followed{}
+		maps.DeleteFunc(f.owners, func(_ O, o *followed) bool { return !o.running && o.repairs.Tokens() == burst })
+		o = &followed{repairs: rate.NewLimiter(rate.Every(repairPause), burst)}
 		f.owners[owner] = o
 	}
 	o.changed = true
@@ -164,9 +160,13 @@ func (f *Follower[O]) compare(ctx context.Context, owner O, o *followed) (next t
 	if !differs && err == nil {
 		return 0
 	}
-	if wait := f.pay(o); wait > 0 {
+	reserved := o.repairs.Reserve()
+	if wait := reserved.Delay(); wait > 0 {
+		reserved.Cancel()
+		f.setPaused(o, err == nil)
 		return wait
 	}
+	f.setPaused(o, false)
 	if err == nil {
 		ctx, cancel := context.WithTimeout(ctx, repairTimeout)
 		defer cancel()
@@ -179,18 +179,8 @@ func (f *Follower[O]) compare(ctx context.Context, owner O, o *followed) (next t
 	return 0
 }
 
-// pay returns 0 when the owner may be repaired now, and counts that; else the time until it may.
-func (f *Follower[O]) pay(o *followed) time.Duration {
+func (f *Follower[O]) setPaused(o *followed, paused bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	now := time.Now()
-	wait := o.wait(now)
-	if o.paused = wait > 0; o.paused {
-		return wait
-	}
-	if o.paidAt.Before(now) {
-		o.paidAt = now
-	}
-	o.paidAt = o.paidAt.Add(repairPause)
-	return 0
+	o.paused = paused
 }

@@ -19,6 +19,7 @@ type source struct {
 	events  chan string // nil before Watch
 	watches int
 	broken  map[string]bool
+	unread  error // of each comparison
 	repairs map[string][]time.Time
 	compare map[string]int                                // comparisons
 	repair  func(ctx context.Context, owner string) error // before the repair; nil for nothing
@@ -73,7 +74,7 @@ func (s *source) Differs(owner string) (bool, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.compare[owner]++
-	return s.broken[owner], nil
+	return s.broken[owner], s.unread
 }
 
 func (s *source) Repair(ctx context.Context, owner string) error {
@@ -252,6 +253,18 @@ func TestFollowerRepairFails(t *testing.T) {
 		time.Sleep(5 * time.Second)
 		if repairs := s.repairsOf("one"); len(repairs) != 1 || repairs[0].Sub(began).Truncate(time.Second) != 2*time.Second {
 			t.Errorf("repairs %v after %d tries, begun %v", repairs, tries, began)
+		}
+	})
+}
+
+// TestFollowerComparisonFails: that the kernel cannot be read is no contest, however often.
+func TestFollowerComparisonFails(t *testing.T) {
+	s := newSource()
+	s.unread = errors.New("dump interrupted")
+	following(t, s, func(t *testing.T, f *reconcile.Follower[string]) {
+		time.Sleep(20 * time.Second)
+		if n := s.comparisonsOf("one"); n <= burst || len(s.repairsOf("one")) > 0 || f.IsContested("one") {
+			t.Errorf("%d comparisons, repairs %v, contested %t", n, s.repairs, f.IsContested("one"))
 		}
 	})
 }

@@ -9,8 +9,8 @@ import (
 type Operations[O any, K comparable, V any] interface {
 	// Desired returns what the owner should have, in the order of Apply.
 	Desired(owner O) []Thing[K, V]
-	// Has reports whether the thing is in a place of the owner, such as its link. A thing in no owner's place is no
-	// orphan: it is another cell's, or goes with its place.
+	// Has reports whether the thing is at the owner's place, such as its link. A thing at no owner's place is no orphan:
+	// it is another cell's, or goes with its place.
 	Has(owner O, key K) bool
 	// List returns what bears the cell's mark: in part, when the list changed while it was read. Nil for a kind without
 	// orphans.
