@@ -15,24 +15,24 @@ import (
 	"porin.dev/porin/internal/task"
 )
 
-// How long the proxy may take.
+// How long the agent waits for the proxy.
 const (
-	// atOnce is while nothing else can be written.
+	// atOnce limits a wait that holds up all other changes.
 	atOnce = 100 * time.Millisecond
-	// prepareTimeout is while rows deny what needs the rules.
+	// prepareTimeout limits a wait of the task, while rows deny what needs the rules.
 	prepareTimeout = 10 * time.Second
-	// awaitTimeout is while the caller of a change waits. A call of before, which takes no longer than prepareTimeout, may
-	// be under way.
+	// awaitTimeout limits the wait of a change's caller. An earlier call to the proxy, of at most prepareTimeout, may be
+	// under way.
 	awaitTimeout = prepareTimeout + 2*time.Second
-	// prepareAtStart is before the first write, for which all endpoints wait.
+	// prepareAtStart limits the wait before the first write, for which all endpoints wait.
 	prepareAtStart = 5 * time.Second
 )
 
-// errProxySlow is why rules are withheld that the proxy has not answered about in time.
-var errProxySlow = fault.New(fault.Unavailable, "the proxy does not answer")
+// errProxyTimeout is returned when the proxy does not acknowledge new rules in time.
+var errProxyTimeout = fault.New(fault.Unavailable, "the proxy does not answer")
 
-// layer7 knows which layer 7 rules the proxy has. They are told apart by their pointers, so that rules which get the
-// number of others are others.
+// layer7 knows which layer 7 rules the proxy has. Rule sets are compared by pointer: a number may be used again for
+// another set.
 //
 //	a change needs rules --> Prepare, at once --> answered:   it is written
 //	                                         '--> not yet:    it is written, and its rows deny until the loop has had the rules prepared
@@ -63,7 +63,7 @@ func (x *layer7) missing(rules []*engine.Layer7) []*engine.Layer7 {
 func (x *layer7) withheld(rules []*engine.Layer7) error {
 	for _, l := range rules {
 		if !x.isPrepared(l) {
-			return cmp.Or(x.proxy.Supports(l.Rules), x.lastError(), errProxySlow)
+			return cmp.Or(x.proxy.Supports(l.Rules), x.lastError(), errProxyTimeout)
 		}
 	}
 	return nil
@@ -88,9 +88,9 @@ func (x *layer7) lastError() error {
 	return x.failed
 }
 
-// prepare has the proxy get the rules. The error is errProxySlow when it takes longer.
+// prepare has the proxy get the rules. The error is errProxyTimeout when that takes longer.
 func (x *layer7) prepare(ctx context.Context, rules []*engine.Layer7, within time.Duration) error {
-	ctx, cancel := context.WithTimeoutCause(ctx, within, errProxySlow)
+	ctx, cancel := context.WithTimeoutCause(ctx, within, errProxyTimeout)
 	defer cancel()
 	all := map[uint32]model.Layer7{}
 	for _, l := range rules {
@@ -102,7 +102,7 @@ func (x *layer7) prepare(ctx context.Context, rules []*engine.Layer7, within tim
 	}
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	if context.Cause(ctx) == nil || errors.Is(err, errProxySlow) { // else the caller has left
+	if context.Cause(ctx) == nil || errors.Is(err, errProxyTimeout) { // else the caller has left
 		x.failed = err
 	}
 	if err == nil {
@@ -129,7 +129,7 @@ func withCause(cause, err error) error {
 // prepareAtOnceLocked has the proxy get rules that rows name for the first time, if it answers soon.
 func (q *Queue) prepareAtOnceLocked() {
 	missing := q.layer7.missing(q.view.engine.Layer7())
-	if len(missing) == 0 || errors.Is(q.layer7.lastError(), errProxySlow) {
+	if len(missing) == 0 || errors.Is(q.layer7.lastError(), errProxyTimeout) {
 		return
 	}
 	if err := q.layer7.prepare(context.Background(), missing, atOnce); err != nil {
@@ -176,7 +176,7 @@ func (q *Queue) withholdLocked() (awaited int) {
 // awaitProxy returns when the proxy has all layer 7 rules that it can apply, or why it does not have them: it has said
 // so, or has not answered in time.
 func (q *Queue) awaitProxy(ctx context.Context) error {
-	ctx, cancel := context.WithTimeoutCause(ctx, awaitTimeout, errProxySlow)
+	ctx, cancel := context.WithTimeoutCause(ctx, awaitTimeout, errProxyTimeout)
 	defer cancel()
 	for {
 		q.view.mu.RLock()
@@ -185,7 +185,7 @@ func (q *Queue) awaitProxy(ctx context.Context) error {
 		if awaited == 0 {
 			return nil
 		}
-		if err := q.layer7.lastError(); err != nil && !errors.Is(err, errProxySlow) {
+		if err := q.layer7.lastError(); err != nil && !errors.Is(err, errProxyTimeout) {
 			return err
 		}
 		select {

@@ -329,7 +329,7 @@ func TestProxyHangs(t *testing.T) {
 				t.Errorf("a caller who left got %v", err)
 			}
 		}
-		if err := <-results; !errors.Is(err, errProxySlow) || fault.KindOf(err) != fault.Unavailable {
+		if err := <-results; !errors.Is(err, errProxyTimeout) || fault.KindOf(err) != fault.Unavailable {
 			t.Errorf("the caller who waited got %v", err)
 		}
 		if took := time.Since(began); took < awaitTimeout || took > awaitTimeout+time.Second {
@@ -430,7 +430,7 @@ func TestProxyHangsForChangeThatIsKept(t *testing.T) {
 		proxy.set(true, nil)
 		remote(map[string]string{"app": "client", "tier": "one"}) // rules that never met
 		n.wantsPath(t, proxy, client, web, "denied", "while the proxy does not answer")
-		if c := newReporter(n.policies).Condition(); c.State != supervisor.Degraded || !strings.Contains(c.Reason, errProxySlow.Error()) {
+		if c := newReporter(n.policies).Condition(); c.State != supervisor.Degraded || !strings.Contains(c.Reason, errProxyTimeout.Error()) {
 			t.Errorf("the cell is %+v, want it degraded", c)
 		}
 		began := time.Now()

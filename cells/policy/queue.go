@@ -154,7 +154,7 @@ func (q *Queue) set(ctx context.Context, u update) error {
 }
 
 // serveInline serves waiting requests in the caller's goroutine, when the view's lock is free: to wake the loop takes
-// longer than a change. A write that failed before is left to the loop, which tries again after a while.
+// longer than a change. A write that failed before is left to the loop, which tries again now.
 func (q *Queue) serveInline() {
 	if !q.view.tryLock() {
 		q.task.Trigger() // the holder of the lock may have taken the requests already

@@ -125,7 +125,7 @@ func TestDamagedOwnBlock(t *testing.T) {
 	}
 }
 
-// TestDamagedForeignBlockFullPool has a pool that is nearly full and one block of another pool that cannot be read.
+// TestDamagedForeignBlock has a pool that is nearly full and one block of another pool that cannot be read.
 func TestDamagedForeignBlock(t *testing.T) {
 	s := embeddedtest.Open(t, t.TempDir())
 	w := newWorld(t, s.Backend())
