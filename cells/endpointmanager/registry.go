@@ -13,8 +13,8 @@ import (
 )
 
 // registry knows the endpoints and the calls that came for them. Its lock is the only one of the manager and its
-// endpoints; the [Table] has its own. The lock is held for look-ups and appends, never while a step, the ledger, a turn or a subscriber runs. A function that expects it
-// ends in Locked.
+// endpoints; the [Table] has its own. The lock is held for look-ups and appends, never while a step, the ledger, a turn
+// or a subscriber runs. A function that expects it ends in Locked.
 type registry struct {
 	running sync.WaitGroup // goroutines of endpoints
 
