@@ -46,7 +46,8 @@ type NodeState string
 // The states of a node.
 const (
 	NodeActive NodeState = "active"
-	// NodeReleasing is the state while an administrator deletes the node: it claims nothing, and its blocks are deleted.
+	// NodeReleasing is the state while an administrator deletes the node, whose machine is off: it claims nothing, and its
+	// blocks are deleted.
 	NodeReleasing NodeState = "releasing"
 )
 
@@ -60,8 +61,6 @@ type Node struct {
 	Created   time.Time `json:"created"`
 	// NodeUID is the UID of the Kubernetes Node that the agent runs on; "" without Kubernetes.
 	NodeUID string `json:"nodeUID,omitempty"`
-	// MachineOff says that an administrator deletes the node because its machine is off.
-	MachineOff bool `json:"machineOff,omitempty"`
 
 	Deleting bool    `json:"-"`
 	Version  Version `json:"-"`

@@ -147,10 +147,10 @@ func (d *nodeDeletion) markReleasing(ctx context.Context) error {
 		return err
 	case !d.machineOff:
 		return ErrMachineMayRun
-	case n.State == cluster.NodeReleasing && n.MachineOff: // a deletion that was interrupted: some blocks may be deleted
+	case n.State == cluster.NodeReleasing: // a deletion that was interrupted: some blocks may be deleted
 		return nil
 	}
-	n.State, n.MachineOff = cluster.NodeReleasing, true
+	n.State = cluster.NodeReleasing
 	if n, err = d.backend.Nodes.Update(ctx, n); err != nil {
 		return err
 	}
@@ -161,7 +161,7 @@ func (d *nodeDeletion) markReleasing(ctx context.Context) error {
 	if err == nil {
 		err = ErrMachineRuns
 	}
-	n.State, n.MachineOff = cluster.NodeActive, false
+	n.State = cluster.NodeActive
 	_, undo := d.backend.Nodes.Update(context.WithoutCancel(ctx), n)
 	return errors.Join(err, undo)
 }

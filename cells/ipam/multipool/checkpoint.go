@@ -6,7 +6,6 @@ import (
 	"io/fs"
 	"maps"
 	"net/netip"
-	"os"
 	"path/filepath"
 	"reflect"
 	"slices"
@@ -85,7 +84,6 @@ func (c *checkpoint) load(name string) error {
 	if saved.Node != id {
 		saved = checkpointFields{Node: id}
 	}
-	_ = os.Remove(filepath.Join(c.dir, "multipool-pools.json")) // of an earlier agent, which should not find it again
 	c.checkpointFields = saved
 	c.rebooted = c.boot == "" || c.boot != c.Boot
 	return nil

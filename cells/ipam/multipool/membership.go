@@ -68,10 +68,8 @@ func (m *membership) readNode(ctx context.Context) (*cluster.Node, error) {
 		return nil, fmt.Errorf("read the record of node %s: %w", ck.Node, err)
 	case m.checkpoint.isAnotherMachine(n.MachineID): // the checkpoint was lost
 		return nil, m.startAsNewMachine()
-	case n.State == cluster.NodeReleasing && n.MachineOff: // the blocks may be deleted by now
+	case n.State == cluster.NodeReleasing: // the blocks may be deleted by now
 		return nil, m.startNewIncarnation("an administrator has deleted the node and said that its machine is off")
-	case n.State == cluster.NodeReleasing: // an earlier version of porin node delete waits for this node's agent
-		return nil, ErrReleasing
 	}
 	return &n, nil
 }

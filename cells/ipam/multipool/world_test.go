@@ -258,7 +258,7 @@ func (w *world) copyOf(m *machine, seed uint64) *machine { return w.copyOn(m, m.
 // copyOn copies it to a machine with that machine-id.
 func (w *world) copyOn(m *machine, machineID string, seed uint64) *machine {
 	dir := w.TempDir()
-	for _, name := range []string{"node-key", "multipool.json", "multipool-pools.json"} {
+	for _, name := range []string{"node-key", "multipool.json"} {
 		text, err := os.ReadFile(filepath.Join(m.dir, name))
 		if errors.Is(err, fs.ErrNotExist) {
 			continue
