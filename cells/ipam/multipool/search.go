@@ -70,15 +70,15 @@ func (c *claimer) claimAny(ctx context.Context, pool cluster.Pool, f cluster.Fam
 		last.others, err = c.claimListed(ctx, pool, f)
 		last.listed = c.clock()
 	}
-	switch {
-	case err == nil:
+	if err == nil {
 		delete(c.searches, at)
-	case errors.Is(err, ErrNoBlock):
-		last.postpone(c.clock(), c.cfg.SearchTime, c.rng.Int64N)
-		c.searches[at] = last
-		err = c.errNoBlock(pool, f)
 	}
-	return err
+	if !errors.Is(err, ErrNoBlock) {
+		return err
+	}
+	last.postpone(c.clock(), c.cfg.SearchTime, c.rng.Int64N)
+	c.searches[at] = last
+	return c.errNoBlock(pool, f)
 }
 
 // errNoBlock is [ErrNoBlock] with the owners of the blocks of the pool, by the last list.
