@@ -1,6 +1,8 @@
 package datapath
 
 import (
+	"maps"
+	"net/netip"
 	"slices"
 
 	"porin.dev/porin/cells/datapath/hostfilter"
@@ -11,8 +13,16 @@ import (
 
 // desiredFilter returns the pods with an egress policy, and the host ends of all pods. The uplinks have to be added.
 func desiredFilter(e *engine.Engine, locals map[string]policy.Local) (d hostfilter.Desired) {
-	rows := map[engine.TableID][]hostfilter.Row{}
-	hosts := e.HostClasses()
+	known := map[engine.TableID]hostfilter.Pod{} // without a link
+	node, _ := e.Endpoint(policy.HostKey)
+	classOf := map[netip.Addr]engine.ClassID{}
+	for _, addr := range node.Addresses {
+		classOf[addr] = e.End(addr).Class
+	}
+	classes := slices.Compact(slices.Sorted(maps.Values(classOf)))
+	if len(classes) == 0 {
+		classes = []engine.ClassID{engine.FixedClass(model.Host)}
+	}
 	for id, local := range locals {
 		if local.Link == 0 {
 			continue // no host end yet, or no device of ours
@@ -22,19 +32,42 @@ func desiredFilter(e *engine.Engine, locals map[string]policy.Local) (d hostfilt
 		if !ok || !table.Restricts() {
 			continue
 		}
-		if _, known := rows[table.ID()]; !known {
-			rows[table.ID()] = hostRows(table, hosts)
+		pod, ok := known[table.ID()]
+		if !ok {
+			pod = podRows(table, classes)
+			known[table.ID()] = pod
 		}
-		d.Pods = append(d.Pods, hostfilter.Pod{Link: local.Link, Rows: rows[table.ID()]})
+		pod.Link = local.Link
+		d.Pods = append(d.Pods, pod)
+	}
+	if slices.ContainsFunc(d.Pods, func(p hostfilter.Pod) bool { return len(p.OfGroup) > 0 }) {
+		d.Groups = map[netip.Addr]uint32{}
+		for addr, class := range classOf {
+			d.Groups[addr] = uint32(class)
+		}
 	}
 	slices.Sort(d.Enforced)
 	slices.SortFunc(d.Pods, func(x, y hostfilter.Pod) int { return x.Link - y.Link })
 	return d
 }
 
-// hostRows returns a table's rows for the node. If policies distinguish the node's addresses, a port is allowed only if
-// it is for all of them. A port with layer 7 rules is denied: packets to the proxy
-// pass before.
+// podRows returns a table's rows for the node's addresses. An address of the node that the policies do not know yet, or
+// a broadcast, gets what all known ones get.
+func podRows(table engine.Table, classes []engine.ClassID) hostfilter.Pod {
+	pod := hostfilter.Pod{Rows: hostRows(table, classes)}
+	for _, class := range classes {
+		if rows := hostRows(table, []engine.ClassID{class}); !slices.Equal(rows, pod.Rows) {
+			if pod.OfGroup == nil {
+				pod.OfGroup = map[uint32][]hostfilter.Row{}
+			}
+			pod.OfGroup[uint32(class)] = rows
+		}
+	}
+	return pod
+}
+
+// hostRows returns the rows of ports that a table allows for all of the classes. A port with layer 7 rules is denied:
+// packets to the proxy pass before.
 func hostRows(table engine.Table, hosts []engine.ClassID) (list []hostfilter.Row) {
 	var sets [][]engine.Row
 	for _, class := range hosts {

@@ -57,3 +57,38 @@ func TestDesiredFilterLayer7(t *testing.T) {
 		}
 	}
 }
+
+// TestDesiredFilterBlocks: each address of the node is allowed by its own rule.
+func TestDesiredFilterBlocks(t *testing.T) {
+	block := model.Block{CIDR: netip.MustParsePrefix("0.0.0.0/0"), Except: []netip.Prefix{netip.MustParsePrefix("172.16.0.0/12")}}
+	v4, v6, bridge := netip.MustParseAddr("192.0.2.1"), netip.MustParseAddr("2001:db8::1"), netip.MustParseAddr("172.17.0.1")
+	e := engine.New(engine.Config{})
+	node := model.Endpoint{Key: policy.HostKey, Kind: model.Host, Addresses: []netip.Addr{v4}}
+	e.Apply(engine.Update{
+		SetPolicies: []model.Policy{{
+			ID: model.PolicyID{Kind: model.KindNetworkPolicy, Namespace: "demo", Name: "any"}, Tier: model.TierNetworkPolicy,
+			Egress: &model.Rules{{Peers: []model.Peer{{Block: &block}}}},
+		}},
+		SetEndpoints: []model.Endpoint{{Key: "web", Kind: model.Pod, Local: true, Addresses: []netip.Addr{netip.MustParseAddr("10.0.0.1")}}, node},
+	})
+	locals := map[string]policy.Local{"web": {ID: 1, Link: 7}}
+	allows := func(rows []hostfilter.Row) bool { return rows[len(rows)-1].Allow }
+	if d := desiredFilter(e, locals); len(d.Groups) > 0 || len(d.Pods) != 1 || len(d.Pods[0].OfGroup) > 0 || !allows(d.Pods[0].Rows) {
+		t.Errorf("%+v, want the one address allowed, without groups", d)
+	}
+	node.Addresses = []netip.Addr{v4, v6, bridge}
+	e.Apply(engine.Update{SetEndpoints: []model.Endpoint{node}})
+	d := desiredFilter(e, locals)
+	if len(d.Pods) != 1 || allows(d.Pods[0].Rows) {
+		t.Fatalf("%+v, want addresses without a group denied", d)
+	}
+	for addr, want := range map[netip.Addr]bool{v4: true, v6: false, bridge: false} {
+		rows, ok := d.Pods[0].OfGroup[d.Groups[addr]]
+		if !ok {
+			rows = d.Pods[0].Rows
+		}
+		if d.Groups[addr] == 0 || allows(rows) != want {
+			t.Errorf("%s: group %d, rows %+v, want allowed: %t", addr, d.Groups[addr], rows, want)
+		}
+	}
+}

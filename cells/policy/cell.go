@@ -67,8 +67,8 @@ type namesParams struct {
 
 func newNames(p namesParams) *Names { return NewNames(p.Config, p.Connections, p.Log) }
 
-// hostKey is the engine's endpoint that has the node's own addresses. An attachment has another form.
-const hostKey = "host"
+// HostKey is the key of the engine's endpoint with the node's own addresses. An attachment has another form.
+const HostKey = "host"
 
 // follower has the queue know the addresses of the node.
 type follower struct{ *nodeaddr.Follower }
@@ -79,7 +79,7 @@ func newFollower(source nodeaddr.Source, q *Queue, log *slog.Logger) *follower {
 	return &follower{nodeaddr.NewFollower("policy-follow-node-addresses", source, relevant, func(all map[netip.Addr]string) {
 		addresses := slices.SortedFunc(maps.Keys(all), netip.Addr.Compare)
 		addresses = slices.DeleteFunc(addresses, netip.Addr.IsLoopback)
-		q.collect(setEndpoint(desiredEndpoint{Endpoint: model.Endpoint{Key: hostKey, Kind: model.Host, Addresses: addresses}}))
+		q.collect(setEndpoint(desiredEndpoint{Endpoint: model.Endpoint{Key: HostKey, Kind: model.Host, Addresses: addresses}}))
 	}, log)}
 }
 

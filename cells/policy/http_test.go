@@ -120,7 +120,7 @@ func TestExplainOverHTTP(t *testing.T) {
 	for _, ep := range []endpoint.Endpoint{web, client, both} {
 		n.attach(t, ep)
 	}
-	n.queue.collect(setEndpoint(desiredEndpoint{Endpoint: model.Endpoint{Key: hostKey, Kind: model.Host, Addresses: []netip.Addr{netip.MustParseAddr("192.0.2.1")}}}))
+	n.queue.collect(setEndpoint(desiredEndpoint{Endpoint: model.Endpoint{Key: HostKey, Kind: model.Host, Addresses: []netip.Addr{netip.MustParseAddr("192.0.2.1")}}}))
 	n.put(t, toWebFrom("client"))
 	n.put(t, twoPolicies)
 	ask := call(n, web, client, both)

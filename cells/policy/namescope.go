@@ -24,7 +24,7 @@ func (n *Names) Scope() (s NameScope) {
 	defer v.mu.RUnlock()
 	s.Rules = slices.Collect(maps.Keys(v.domainRules()))
 	s.Cluster = slices.Collect(maps.Keys(v.unmanaged))
-	keys := append(slices.Collect(maps.Keys(v.locals)), hostKey)
+	keys := append(slices.Collect(maps.Keys(v.locals)), HostKey)
 	for _, key := range keys {
 		if ep, ok := v.engine.Endpoint(key); ok {
 			for _, addr := range ep.Addresses {

@@ -69,7 +69,7 @@ func TestFollowNodeAddresses(t *testing.T) {
 		web := pod(1, "web")
 		n.attach(t, web)
 		reached := func(addr netip.Addr) bool {
-			return n.kernel.allows(t, desiredEndpoint{Endpoint: model.Endpoint{Key: hostKey, Addresses: []netip.Addr{addr}}}, desiredFor(t, web), 80)
+			return n.kernel.allows(t, desiredEndpoint{Endpoint: model.Endpoint{Key: HostKey, Addresses: []netip.Addr{addr}}}, desiredFor(t, web), 80)
 		}
 		if !reached(first) || reached(second) || reached(loopback) {
 			t.Errorf("reached from %s: %t, %s: %t, %s: %t; want the first alone", first, reached(first), second, reached(second), loopback, reached(loopback))

@@ -3,6 +3,8 @@ package hostfilter
 import (
 	"encoding/binary"
 	"fmt"
+	"maps"
+	"slices"
 
 	"golang.org/x/sys/unix"
 
@@ -21,9 +23,25 @@ func stateOf(d Desired) (nft.State, error) {
 			return nil, fmt.Errorf("interface %d: %w: it comes twice", p.Link, ErrRows)
 		}
 		s.Add(restricted, nft.Element{Key: key})
-		if err := addRows(s, key, p.Rows); err != nil {
-			return nil, fmt.Errorf("interface %d: %w", p.Link, err)
+		numbers := slices.Collect(maps.Values(d.Groups))
+		slices.Sort(numbers)
+		for _, group := range append([]uint32{0}, slices.Compact(numbers)...) {
+			rows, ok := p.OfGroup[group]
+			if !ok {
+				rows = p.Rows
+			}
+			if err := addRows(s, number(group)+key, rows); err != nil {
+				return nil, fmt.Errorf("interface %d: %w", p.Link, err)
+			}
 		}
+	}
+	for addr, group := range d.Groups {
+		addr = addr.Unmap()
+		set := groups[nft.IPv6.Name]
+		if addr.Is4() {
+			set = groups[nft.IPv4.Name]
+		}
+		s.Add(set, nft.Element{Key: string(addr.AsSlice()), Value: number(group)})
 	}
 	for _, link := range d.Enforced {
 		s.Add(enforced, nft.Element{Key: keyOf(link)})
@@ -82,6 +100,7 @@ func hasPorts(protocol uint8) bool {
 func isType(r Row) bool { return r.First == r.Last && r.Last <= 255 }
 
 // Parts of keys, each padded to 32 bits.
-func keyOf(link int) string      { return string(binary.NativeEndian.AppendUint32(nil, uint32(link))) }
+func number(n uint32) string     { return string(binary.NativeEndian.AppendUint32(nil, n)) }
+func keyOf(link int) string      { return number(uint32(link)) }
 func word(protocol uint8) string { return string([]byte{protocol, 0, 0, 0}) }
 func port(number uint16) string  { return string([]byte{byte(number >> 8), byte(number), 0, 0}) }

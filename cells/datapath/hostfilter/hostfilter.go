@@ -3,6 +3,7 @@ package hostfilter
 import (
 	"fmt"
 	"log/slog"
+	"net/netip"
 	"os"
 
 	"porin.dev/porin/internal/fault"
@@ -22,12 +23,17 @@ type Desired struct {
 	// Enforced are the devices on which a program enforces egress policies: pods' host ends, and the uplinks. A packet
 	// of Pods to another device is dropped.
 	Enforced []int
+	// Groups are the addresses of the node that pods' rows tell from others, each with the number of its group, which is
+	// not 0.
+	Groups map[netip.Addr]uint32
 }
 
 // Pod is a pod with an egress policy.
 type Pod struct {
 	Link int   // index of its host end
-	Rows []Row // of the class of the node
+	Rows []Row // to the node's addresses
+	// OfGroup has the rows to addresses of a group, where they differ.
+	OfGroup map[uint32][]Row
 }
 
 // Row is a verdict. A row with a range of ports takes precedence over one for all ports, and that one over the row

@@ -61,6 +61,35 @@ func TestPodToNode(t *testing.T) {
 	}
 }
 
+// TestGroups: an address of a group has rows of its own, if the pod has some for the group.
+func TestGroups(t *testing.T) {
+	h := newHost(t)
+	p, q := h.newPeer(t), h.newPeer(t)
+	for _, addr := range h.addrs {
+		service(t, h.Namespace, netip.AddrPortFrom(addr, allowedPort))
+	}
+	for i, addr := range h.addrs {
+		h.apply(t, hostfilter.Desired{
+			Pods: []hostfilter.Pod{
+				{Link: p.link, OfGroup: map[uint32][]hostfilter.Row{7: toPorts()}},
+				{Link: q.link, Rows: toPorts()},
+			},
+			Groups: map[netip.Addr]uint32{addr: 7},
+		})
+		for _, protocol := range []string{"tcp", "udp", "icmp"} {
+			h.wantReaches(t, p.Namespace, protocol, netip.AddrPortFrom(addr, allowedPort), true)
+			h.wantReaches(t, p.Namespace, protocol, netip.AddrPortFrom(h.addrs[1-i], allowedPort), false)
+			h.wantReaches(t, q.Namespace, protocol, netip.AddrPortFrom(addr, allowedPort), true)
+		}
+	}
+	h.apply(t, hostfilter.Desired{
+		Pods:   []hostfilter.Pod{{Link: p.link, Rows: toPorts(), OfGroup: map[uint32][]hostfilter.Row{7: {}}}},
+		Groups: map[netip.Addr]uint32{h.addrs[0]: 7},
+	})
+	h.wantReaches(t, p.Namespace, "tcp", netip.AddrPortFrom(h.addrs[0], allowedPort), false)
+	h.wantReaches(t, p.Namespace, "tcp", netip.AddrPortFrom(h.addrs[1], allowedPort), true)
+}
+
 // A range, the protocol and the rest: the narrowest decides.
 func TestPrecedence(t *testing.T) {
 	h := newHost(t)

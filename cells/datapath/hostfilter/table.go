@@ -1,6 +1,8 @@
 package hostfilter
 
 import (
+	"slices"
+
 	"github.com/google/nftables"
 	"github.com/google/nftables/binaryutil"
 	"github.com/google/nftables/expr"
@@ -10,16 +12,27 @@ import (
 	"porin.dev/porin/internal/nft"
 )
 
-// The sets of interfaces, and the maps from a key that begins with an interface to a verdict.
+// verdicts is a map to a verdict from a group of addresses, an interface, and what follows.
+func verdicts(name string, ranges bool, key ...nftables.SetDatatype) *nft.Set {
+	key = append([]nftables.SetDatatype{nftables.TypeClassID, nftables.TypeIFIndex}, key...)
+	return &nft.Set{Name: name, Value: nftables.TypeVerdict, Ranges: ranges, Key: nftables.MustConcatSetType(key...)}
+}
+
+// groupsOf is the map from addresses of the node to their group.
+func groupsOf(f nft.Family) *nft.Set {
+	set := f.Addresses("groups", false)
+	set.Value = nftables.TypeClassID
+	return set
+}
+
+// The maps, and the sets of interfaces.
 var (
-	ports = &nft.Set{
-		Name: "ports", Value: nftables.TypeVerdict, Ranges: true,
-		Key: nftables.MustConcatSetType(nftables.TypeIFIndex, nftables.TypeInetProto, nftables.TypeInetService),
-	}
-	icmp4Types = &nft.Set{Name: "icmp4_types", Value: nftables.TypeVerdict, Key: nftables.MustConcatSetType(nftables.TypeIFIndex, nftables.TypeICMPType)}
-	icmp6Types = &nft.Set{Name: "icmp6_types", Value: nftables.TypeVerdict, Key: nftables.MustConcatSetType(nftables.TypeIFIndex, nftables.TypeICMP6Type)}
-	protocols  = &nft.Set{Name: "protocols", Value: nftables.TypeVerdict, Key: nftables.MustConcatSetType(nftables.TypeIFIndex, nftables.TypeInetProto)}
-	others     = &nft.Set{Name: "others", Value: nftables.TypeVerdict, Key: nftables.TypeIFIndex}
+	groups     = map[string]*nft.Set{nft.IPv4.Name: groupsOf(nft.IPv4), nft.IPv6.Name: groupsOf(nft.IPv6)}
+	ports      = verdicts("ports", true, nftables.TypeInetProto, nftables.TypeInetService)
+	icmp4Types = verdicts("icmp4_types", false, nftables.TypeICMPType)
+	icmp6Types = verdicts("icmp6_types", false, nftables.TypeICMP6Type)
+	protocols  = verdicts("protocols", false, nftables.TypeInetProto)
+	others     = verdicts("others", false)
 	restricted = &nft.Set{Name: "restricted", Key: nftables.TypeIFIndex} // pods' host ends
 	enforced   = &nft.Set{Name: "enforced", Key: nftables.TypeIFIndex}   // devices where a program enforces egress policies
 )
@@ -40,25 +53,26 @@ const TableName = "porin"
 // table has denied first, as elements of the maps go to it.
 var table = &nft.Table{
 	Name:        TableName,
-	Sets:        []*nft.Set{ports, icmp4Types, icmp6Types, protocols, others, restricted, enforced},
+	Sets:        []*nft.Set{groups[nft.IPv4.Name], groups[nft.IPv6.Name], ports, icmp4Types, icmp6Types, protocols, others, restricted, enforced},
 	Unsupported: ErrUnsupported,
 	Chains: []nft.Chain{
 		{Name: denied, Rules: []nft.Rule{nft.On("denied by an egress policy").Count().Verdict(expr.VerdictDrop)}},
 		{
 			Name: input, Type: nftables.ChainTypeFilter, Hook: nftables.ChainHookInput, Order: beforeFilters,
-			Rules: []nft.Rule{
+			Rules: slices.Concat([]nft.Rule{
 				nft.On("not from a restricted pod").Meta(expr.MetaKeyIIF, 0).Lookup(restricted, nft.NotIn).Verdict(expr.VerdictAccept),
 				diverted(nft.On("to the proxy, which applies the policies")).Verdict(expr.VerdictAccept),
 				reply(nft.On("replies")).Verdict(expr.VerdictAccept),
 				related(nft.On("ICMP errors about connections").Protocol(unix.IPPROTO_ICMP)).Verdict(expr.VerdictAccept),
 				related(nft.On("ICMPv6 errors about connections").Protocol(unix.IPPROTO_ICMPV6)).Verdict(expr.VerdictAccept),
 				neighbourDiscovery(nft.On("neighbour discovery").Protocol(unix.IPPROTO_ICMPV6)).Verdict(expr.VerdictAccept),
-				nft.On("interface, protocol, ports").Meta(expr.MetaKeyIIF, 0).Meta(expr.MetaKeyL4PROTO, 1).Transport(2, 2, 2).Lookup(ports, nft.In),
-				nft.On("interface, type of ICMP").Protocol(unix.IPPROTO_ICMP).Meta(expr.MetaKeyIIF, 0).Transport(0, 1, 1).Lookup(icmp4Types, nft.In),
-				nft.On("interface, type of ICMPv6").Protocol(unix.IPPROTO_ICMPV6).Meta(expr.MetaKeyIIF, 0).Transport(0, 1, 1).Lookup(icmp6Types, nft.In),
-				nft.On("interface, protocol").Meta(expr.MetaKeyIIF, 0).Meta(expr.MetaKeyL4PROTO, 1).Lookup(protocols, nft.In),
-				nft.On("interface").Meta(expr.MetaKeyIIF, 0).Lookup(others, nft.In),
-			},
+			}, setGroup(), []nft.Rule{
+				from(nft.On("group, interface, protocol, ports")).Meta(expr.MetaKeyL4PROTO, 2).Transport(2, 2, 3).Lookup(ports, nft.In),
+				from(nft.On("group, interface, type of ICMP").Protocol(unix.IPPROTO_ICMP)).Transport(0, 1, 2).Lookup(icmp4Types, nft.In),
+				from(nft.On("group, interface, type of ICMPv6").Protocol(unix.IPPROTO_ICMPV6)).Transport(0, 1, 2).Lookup(icmp6Types, nft.In),
+				from(nft.On("group, interface, protocol")).Meta(expr.MetaKeyL4PROTO, 2).Lookup(protocols, nft.In),
+				from(nft.On("group, interface")).Lookup(others, nft.In),
+			}),
 		},
 		{
 			Name: forward, Type: nftables.ChainTypeFilter, Hook: nftables.ChainHookForward, Order: beforeFilters,
@@ -101,3 +115,20 @@ func neighbourDiscovery(r nft.Rule) nft.Rule {
 	const solicitation, advertisement = 135, 136
 	return r.Transport(0, 1, 0).With(&expr.Range{Op: expr.CmpOpEq, Register: nft.Register(0), FromData: []byte{solicitation}, ToData: []byte{advertisement}})
 }
+
+// setGroup returns the rules that write the number of the destination's group to the packet's priority. Nothing reads
+// that on the way to the node itself. nft cannot list a rule whose key has a value from another map. A priority that
+// the pod has set is overwritten.
+func setGroup() []nft.Rule {
+	set := func(r nft.Rule) nft.Rule {
+		return r.With(&expr.Meta{Key: expr.MetaKeyPRIORITY, SourceRegister: true, Register: nft.Register(0)})
+	}
+	rules := []nft.Rule{set(nft.On("no group").With(&expr.Immediate{Register: nft.Register(0), Data: make([]byte, 4)}))}
+	for _, f := range []nft.Family{nft.IPv4, nft.IPv6} {
+		rules = append(rules, set(nft.On("group of the address, "+f.Name).Of(f).Destination(f, 0).Load(groups[f.Name])))
+	}
+	return rules
+}
+
+// from loads the parts of a key that all maps have.
+func from(r nft.Rule) nft.Rule { return r.Meta(expr.MetaKeyPRIORITY, 0).Meta(expr.MetaKeyIIF, 1) }

@@ -61,20 +61,6 @@ func (e *Engine) IsUnmanaged(cidr netip.Prefix) bool {
 	return ok && p.class.key.kind == model.Unmanaged
 }
 
-// HostClasses returns the classes of the node's own addresses; without addresses, the class that they would have.
-func (e *Engine) HostClasses() (ids []ClassID) {
-	for c := range e.classes.byKind[model.Host] {
-		if c.id != FixedClass(model.Host) || c.members > 1 { // itself
-			ids = append(ids, c.id)
-		}
-	}
-	if len(ids) == 0 {
-		ids = append(ids, FixedClass(model.Host))
-	}
-	slices.Sort(ids)
-	return ids
-}
-
 // Classes returns how many classes there are, those with a fixed number included.
 func (e *Engine) Classes() int { return len(e.classes.byKey) }
 
