@@ -55,6 +55,9 @@ func desiredFilter(e *engine.Engine, locals map[string]policy.Local) (d hostfilt
 // a broadcast, gets what all known ones get.
 func podRows(table engine.Table, classes []engine.ClassID) hostfilter.Pod {
 	pod := hostfilter.Pod{Rows: hostRows(table, classes)}
+	if len(classes) == 1 {
+		return pod
+	}
 	for _, class := range classes {
 		if rows := hostRows(table, []engine.ClassID{class}); !slices.Equal(rows, pod.Rows) {
 			if pod.OfGroup == nil {

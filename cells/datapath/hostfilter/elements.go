@@ -17,15 +17,14 @@ func stateOf(d Desired) (nft.State, error) {
 		return nil, nil
 	}
 	s := nft.State{}
+	numbers := slices.Compact(append([]uint32{0}, slices.Sorted(maps.Values(d.Groups))...)) // of groups
 	for _, p := range d.Pods {
 		key := keyOf(p.Link)
 		if s.Has(restricted, key) {
 			return nil, fmt.Errorf("interface %d: %w: it comes twice", p.Link, ErrRows)
 		}
 		s.Add(restricted, nft.Element{Key: key})
-		numbers := slices.Collect(maps.Values(d.Groups))
-		slices.Sort(numbers)
-		for _, group := range append([]uint32{0}, slices.Compact(numbers)...) {
+		for _, group := range numbers {
 			rows, ok := p.OfGroup[group]
 			if !ok {
 				rows = p.Rows

@@ -23,16 +23,16 @@ type Desired struct {
 	// Enforced are the devices on which a program enforces egress policies: pods' host ends, and the uplinks. A packet
 	// of Pods to another device is dropped.
 	Enforced []int
-	// Groups are the addresses of the node that pods' rows tell from others, each with the number of its group, which is
-	// not 0.
+	// Groups has the number of the group of each address of the node, when a pod has other rows to some of them. 0 is for
+	// addresses that are not in it.
 	Groups map[netip.Addr]uint32
 }
 
 // Pod is a pod with an egress policy.
 type Pod struct {
 	Link int   // index of its host end
-	Rows []Row // to the node's addresses
-	// OfGroup has the rows to addresses of a group, where they differ.
+	Rows []Row // to the node's addresses, unless OfGroup has others
+	// OfGroup has the rows to the addresses of a group.
 	OfGroup map[uint32][]Row
 }
 

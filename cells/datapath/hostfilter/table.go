@@ -67,11 +67,11 @@ var table = &nft.Table{
 				related(nft.On("ICMPv6 errors about connections").Protocol(unix.IPPROTO_ICMPV6)).Verdict(expr.VerdictAccept),
 				neighbourDiscovery(nft.On("neighbour discovery").Protocol(unix.IPPROTO_ICMPV6)).Verdict(expr.VerdictAccept),
 			}, setGroup(), []nft.Rule{
-				from(nft.On("group, interface, protocol, ports")).Meta(expr.MetaKeyL4PROTO, 2).Transport(2, 2, 3).Lookup(ports, nft.In),
-				from(nft.On("group, interface, type of ICMP").Protocol(unix.IPPROTO_ICMP)).Transport(0, 1, 2).Lookup(icmp4Types, nft.In),
-				from(nft.On("group, interface, type of ICMPv6").Protocol(unix.IPPROTO_ICMPV6)).Transport(0, 1, 2).Lookup(icmp6Types, nft.In),
-				from(nft.On("group, interface, protocol")).Meta(expr.MetaKeyL4PROTO, 2).Lookup(protocols, nft.In),
-				from(nft.On("group, interface")).Lookup(others, nft.In),
+				loadGroup(nft.On("group, interface, protocol, ports")).Meta(expr.MetaKeyL4PROTO, 2).Transport(2, 2, 3).Lookup(ports, nft.In),
+				loadGroup(nft.On("group, interface, type of ICMP").Protocol(unix.IPPROTO_ICMP)).Transport(0, 1, 2).Lookup(icmp4Types, nft.In),
+				loadGroup(nft.On("group, interface, type of ICMPv6").Protocol(unix.IPPROTO_ICMPV6)).Transport(0, 1, 2).Lookup(icmp6Types, nft.In),
+				loadGroup(nft.On("group, interface, protocol")).Meta(expr.MetaKeyL4PROTO, 2).Lookup(protocols, nft.In),
+				loadGroup(nft.On("group, interface")).Lookup(others, nft.In),
 			}),
 		},
 		{
@@ -130,5 +130,5 @@ func setGroup() []nft.Rule {
 	return rules
 }
 
-// from loads the parts of a key that all maps have.
-func from(r nft.Rule) nft.Rule { return r.Meta(expr.MetaKeyPRIORITY, 0).Meta(expr.MetaKeyIIF, 1) }
+// loadGroup loads the parts of a key that all maps have: group and interface.
+func loadGroup(r nft.Rule) nft.Rule { return r.Meta(expr.MetaKeyPRIORITY, 0).Meta(expr.MetaKeyIIF, 1) }
