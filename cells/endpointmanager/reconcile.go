@@ -294,12 +294,12 @@ func (e *managed) change(ctx context.Context, changed endpoint.Endpoint, metadat
 	if changed == before {
 		return answer{ep: e.ep}
 	}
-	updated, later := changed.Metadata != before.Metadata, changed.Spec != before.Spec
+	updated, renewed := changed.Metadata != before.Metadata, changed.Spec != before.Spec
 	follow := func(ctx context.Context, ep endpoint.Endpoint) (err error) { // goes on after a failure, for the undo
 		if updated {
 			err = each(e.m.steps, func(u endpoint.Updater) error { return u.Update(ctx, ep) })
 		}
-		if later {
+		if renewed {
 			err = errors.Join(err, each(e.m.steps, func(r endpoint.Renewer) error { return r.Renew(ctx, ep) }))
 		}
 		return err
