@@ -22,8 +22,9 @@ type command struct {
 func commands() []command {
 	return []command{
 		{name: "status", short: "show how the agent is", flags: statusFlags, run: status,
-			long: "A resource is what attaching a container needs: while one is lacking, ADD fails. STATUS fails only\nwhen waiting does not help, as when the ledger cannot be written. " +
-				"In multi-pool it says what this node knows of a recovery and of blocks\nin conflict. A cell is degraded when a part of it does not work, and failing when a restart may help. The exit code is 1 when the agent answers and is not ready."},
+			long: "A resource is what attaching a container needs: while one is lacking, ADD fails. STATUS fails only when\nwaiting does not help, as when the ledger cannot be written. " +
+				"In multi-pool it says what this node knows of a\nrecovery and of blocks in conflict. A cell is degraded when a part of it does not work, and failing when a\n" +
+				"restart may help. The exit code is 1 when the agent answers and is not ready."},
 		{name: "endpoint list", short: "list the endpoints of this node", flags: networkFlag, run: endpointList},
 		{name: "endpoint get", args: "REF", short: "show one endpoint, its traffic and its drops", long: aboutRefs,
 			arguments: endpointRefs, run: endpointGet},
