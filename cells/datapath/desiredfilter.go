@@ -1,6 +1,7 @@
 package datapath
 
 import (
+	"fmt"
 	"maps"
 	"net/netip"
 	"slices"
@@ -14,11 +15,7 @@ import (
 // desiredFilter returns the pods with an egress policy, and the host ends of all pods. The uplinks have to be added.
 func desiredFilter(e *engine.Engine, locals map[string]policy.Local) (d hostfilter.Desired) {
 	known := map[engine.TableID]hostfilter.Pod{} // without a link
-	node, _ := e.Endpoint(policy.HostKey)
-	classOf := map[netip.Addr]engine.ClassID{}
-	for _, addr := range node.Addresses {
-		classOf[addr] = e.End(addr).Class
-	}
+	classOf := hostClasses(e)
 	classes := slices.Compact(slices.Sorted(maps.Values(classOf)))
 	if len(classes) == 0 {
 		classes = []engine.ClassID{engine.FixedClass(model.Host)}
@@ -40,15 +37,58 @@ func desiredFilter(e *engine.Engine, locals map[string]policy.Local) (d hostfilt
 		pod.Link = local.Link
 		d.Pods = append(d.Pods, pod)
 	}
-	if slices.ContainsFunc(d.Pods, func(p hostfilter.Pod) bool { return len(p.OfGroup) > 0 }) {
-		d.Groups = map[netip.Addr]uint32{}
-		for addr, class := range classOf {
-			d.Groups[addr] = uint32(class)
+	groups := joinClasses(classes, known)
+	for addr, class := range classOf {
+		if group, ok := groups[class]; ok {
+			if d.Groups == nil {
+				d.Groups = map[netip.Addr]hostfilter.Group{}
+			}
+			d.Groups[addr] = group
 		}
 	}
 	slices.Sort(d.Enforced)
 	slices.SortFunc(d.Pods, func(x, y hostfilter.Pod) int { return x.Link - y.Link })
 	return d
+}
+
+// hostClasses returns the class of each address of the node. An address that another node's record has, too, is left
+// out: the engine takes it for that node's.
+func hostClasses(e *engine.Engine) map[netip.Addr]engine.ClassID {
+	classOf := map[netip.Addr]engine.ClassID{}
+	node, _ := e.Endpoint(policy.HostKey)
+	for _, addr := range node.Addresses {
+		if end := e.End(addr); end.Kind == model.Host {
+			classOf[addr] = end.Class
+		}
+	}
+	return classOf
+}
+
+// joinClasses makes one group of classes for which all tables have the same rows. It returns the groups of the classes
+// for which a table has rows of its own.
+func joinClasses(classes []engine.ClassID, pods map[engine.TableID]hostfilter.Pod) map[engine.ClassID]hostfilter.Group {
+	tables := slices.Sorted(maps.Keys(pods))
+	first, groups := map[string]hostfilter.Group{}, map[engine.ClassID]hostfilter.Group{}
+	for _, class := range classes {
+		own, all := hostfilter.Group(class), ""
+		for _, id := range tables {
+			if rows, ok := pods[id].OfGroup[own]; ok {
+				all += fmt.Sprintln(id, rows)
+			}
+		}
+		if all == "" {
+			continue
+		}
+		if _, ok := first[all]; !ok {
+			first[all] = own
+		}
+		if groups[class] = first[all]; first[all] != own {
+			for _, pod := range pods {
+				delete(pod.OfGroup, own)
+			}
+		}
+	}
+	return groups
 }
 
 // podRows returns a table's rows for the node's addresses. An address of the node that the policies do not know yet, or
@@ -61,9 +101,9 @@ func podRows(table engine.Table, classes []engine.ClassID) hostfilter.Pod {
 	for _, class := range classes {
 		if rows := hostRows(table, []engine.ClassID{class}); !slices.Equal(rows, pod.Rows) {
 			if pod.OfGroup == nil {
-				pod.OfGroup = map[uint32][]hostfilter.Row{}
+				pod.OfGroup = map[hostfilter.Group][]hostfilter.Row{}
 			}
-			pod.OfGroup[uint32(class)] = rows
+			pod.OfGroup[hostfilter.Group(class)] = rows
 		}
 	}
 	return pod
@@ -82,22 +122,24 @@ func hostRows(table engine.Table, hosts []engine.ClassID) (list []hostfilter.Row
 			return !ok || decision.Value() != engine.ValueAllow
 		})
 	}
+	const gre = 47 // stands for all protocols without ports and types
+	rest := allows(gre, 0)
 	for _, protocol := range []model.Protocol{model.TCP, model.UDP, model.SCTP} {
 		starts := spanStarts(sets, protocol)
+		most := allows(protocol, starts[len(starts)-1]) // mostly the verdict of all ports but a few
+		if most != rest {
+			list = append(list, hostfilter.Row{Protocol: uint8(protocol), Last: 65535, Allow: most})
+		}
 		for i := 0; i < len(starts); {
 			first := starts[i]
 			allow := allows(protocol, first)
 			for i++; i < len(starts) && allows(protocol, starts[i]) == allow; i++ {
 			}
-			last := uint16(65535)
-			if i < len(starts) {
-				last = starts[i] - 1
+			if allow != most {
+				list = append(list, hostfilter.Row{Protocol: uint8(protocol), First: first, Last: starts[i] - 1, Allow: allow})
 			}
-			list = append(list, hostfilter.Row{Protocol: uint8(protocol), First: first, Last: last, Allow: allow})
 		}
 	}
-	const gre = 47 // stands for all protocols without ports and types
-	rest := allows(gre, 0)
 	for _, protocol := range []model.Protocol{model.ICMP, model.ICMPv6} {
 		echo, others := allows(protocol, protocol.EchoRequest()), allows(protocol, model.OtherTypes)
 		if others != rest {

@@ -11,6 +11,13 @@ import (
 	"porin.dev/porin/internal/testutil"
 )
 
+const ofAnyBlock = `
+apiVersion: networking.k8s.io/v1
+kind: NetworkPolicy
+metadata: {name: any, namespace: shop}
+spec: {podSelector: {}, policyTypes: [Egress], egress: [{to: [{ipBlock: {cidr: 0.0.0.0/0, except: [172.16.0.0/12]}}]}]}
+`
+
 // TestPolicyBlocksOfOwnNode has an egress policy that names addresses: of the pod's own node, it reaches those that the
 // policy allows, whatever other addresses the node has or gets.
 func TestPolicyBlocksOfOwnNode(t *testing.T) {
@@ -18,12 +25,7 @@ func TestPolicyBlocksOfOwnNode(t *testing.T) {
 	r := newRig(t)
 	client := r.labelled("client", "client")
 	v4, v6 := r.node.Echo(t, r.node.IPv4), r.node.Echo(t, r.node.IPv6)
-	r.applyPolicy(`
-apiVersion: networking.k8s.io/v1
-kind: NetworkPolicy
-metadata: {name: any, namespace: shop}
-spec: {podSelector: {}, policyTypes: [Egress], egress: [{to: [{ipBlock: {cidr: 0.0.0.0/0, except: [172.16.0.0/12]}}]}]}
-`)
+	r.applyPolicy(ofAnyBlock)
 	explained := func(to netip.AddrPort) string {
 		out, _ := r.porin("policy", "explain", "--from", "shop/client", "--to", to.Addr().String(), "--port", strconv.Itoa(int(to.Port())))
 		return out
@@ -67,5 +69,20 @@ spec: {podSelector: {}, policyTypes: [Egress], egress: [{to: [{ipBlock: {cidr: 0
 	}
 	if _, err := io.ReadFull(open, make([]byte, 5)); err != nil {
 		t.Errorf("an open connection to an allowed address has ended: %v", err)
+	}
+
+	// The next agent finds what it would write.
+	r.applyPolicy(strings.NewReplacer("name: any", "name: bridge", "0.0.0.0/0, except: [172.16.0.0/12]", bridge.String()+"/32").Replace(ofAnyBlock))
+	if out, err := r.porin("policy", "delete", "shop/any"); err != nil {
+		t.Fatal(err, out)
+	}
+	r.applyPolicy(ofAnyBlock)
+	before := onNode(t, r.node, "", "nft", "-s", "list", "table", "inet", "porin")
+	r.agent.Stop(t)
+	r.agent.Start(t)
+	wants(server, true)
+	wants(v4, true)
+	if after := onNode(t, r.node, "", "nft", "-s", "list", "table", "inet", "porin"); after != before {
+		t.Errorf("the restart has changed the table, and packets may pass meanwhile:\n%s\nbefore\n%s", after, before)
 	}
 }

@@ -51,9 +51,9 @@ func TestApplyRepairs(t *testing.T) {
 	desired := hostfilter.Desired{
 		Pods:     []hostfilter.Pod{{Link: p.link, Rows: toPorts()}, {Link: q.link, Rows: []hostfilter.Row{{Allow: true}}}},
 		Enforced: []int{p.link, q.link},
-		Groups:   map[netip.Addr]uint32{h.addrs[0]: 7, h.addrs[1]: 8},
+		Groups:   map[netip.Addr]hostfilter.Group{h.addrs[0]: 7, h.addrs[1]: 8},
 	}
-	desired.Pods[0].OfGroup = map[uint32][]hostfilter.Row{7: {{Allow: true}}, 8: toPorts()}
+	desired.Pods[0].OfGroup = map[hostfilter.Group][]hostfilter.Row{7: {{Allow: true}}, 8: toPorts()}
 	h.apply(t, desired)
 	want := elementsOf(h.list(t))
 	for _, change := range []string{
@@ -63,10 +63,11 @@ func TestApplyRepairs(t *testing.T) {
 		"insert rule inet porin input accept",
 		"add table inet porin { flags dormant; }",
 		"flush map inet porin ports",
+		"flush map inet porin port_ranges",
 		"flush set inet porin restricted",
 		"delete element inet porin others { none . " + q.index() + " }",
 		"add element inet porin enforced { 4711 }",
-		"add element inet porin ports { none . " + q.index() + " . tcp . 100-200 : accept }",
+		"add element inet porin port_ranges { none . " + q.index() + " . tcp . 100-200 : accept }",
 		"delete element inet porin groups-ipv4 { 192.0.2.1 }",
 		"delete table inet porin; add table inet porin; add chain inet porin input",
 		"add chain inet porin input { policy drop; }",

@@ -3,8 +3,6 @@ package hostfilter
 import (
 	"encoding/binary"
 	"fmt"
-	"maps"
-	"slices"
 
 	"golang.org/x/sys/unix"
 
@@ -12,35 +10,32 @@ import (
 )
 
 // stateOf is what the sets should have, or an error that wraps [ErrRows].
-func stateOf(d Desired) (nft.State, error) {
+func stateOf(d Desired, byAddress numbers, byGroup map[Group]uint32) (nft.State, error) {
 	if len(d.Pods) == 0 {
 		return nil, nil
 	}
 	s := nft.State{}
-	numbers := slices.Compact(append([]uint32{0}, slices.Sorted(maps.Values(d.Groups))...)) // of groups
 	for _, p := range d.Pods {
 		key := keyOf(p.Link)
 		if s.Has(restricted, key) {
 			return nil, fmt.Errorf("interface %d: %w: it comes twice", p.Link, ErrRows)
 		}
 		s.Add(restricted, nft.Element{Key: key})
-		for _, group := range numbers {
-			rows, ok := p.OfGroup[group]
+		if err := addRows(s, number(0)+key, p.Rows); err != nil {
+			return nil, fmt.Errorf("interface %d: %w", p.Link, err)
+		}
+		for group, rows := range p.OfGroup {
+			n, ok := byGroup[group]
 			if !ok {
-				rows = p.Rows
+				return nil, fmt.Errorf("interface %d: %w: no address has group %d", p.Link, ErrRows, group)
 			}
-			if err := addRows(s, number(group)+key, rows); err != nil {
+			if err := addRows(s, number(n)+key, rows); err != nil {
 				return nil, fmt.Errorf("interface %d: %w", p.Link, err)
 			}
 		}
 	}
-	for addr, group := range d.Groups {
-		addr = addr.Unmap()
-		set := groups[nft.IPv6.Name]
-		if addr.Is4() {
-			set = groups[nft.IPv4.Name]
-		}
-		s.Add(set, nft.Element{Key: string(addr.AsSlice()), Value: number(group)})
+	for addr, n := range byAddress {
+		s.Add(groupsOf(addr), nft.Element{Key: string(addr.AsSlice()), Value: number(n)})
 	}
 	for _, link := range d.Enforced {
 		s.Add(enforced, nft.Element{Key: keyOf(link)})
@@ -77,9 +72,11 @@ func addRows(s nft.State, key string, rows []Row) error {
 			s.Add(icmp6Types, nft.Element{Key: key + word(uint8(r.First)), Value: verdict})
 		case r.First > r.Last || !hasPorts(r.Protocol):
 			return fmt.Errorf("%w: ports %d to %d of protocol %d", ErrRows, r.First, r.Last, r.Protocol)
+		case r.First == r.Last:
+			s.Add(ports, nft.Element{Key: key + word(r.Protocol) + port(r.First), Value: verdict})
 		default:
 			key := key + word(r.Protocol)
-			s.Add(ports, nft.Element{Key: key + port(r.First), End: key + port(r.Last), Value: verdict})
+			s.Add(portRanges, nft.Element{Key: key + port(r.First), End: key + port(r.Last), Value: verdict})
 		}
 	}
 	s.Add(others, nft.Element{Key: key, Value: rest})

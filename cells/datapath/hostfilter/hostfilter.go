@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"net/netip"
 	"os"
+	"sync"
 
 	"porin.dev/porin/internal/fault"
 	"porin.dev/porin/internal/nft"
@@ -23,18 +24,20 @@ type Desired struct {
 	// Enforced are the devices on which a program enforces egress policies: pods' host ends, and the uplinks. A packet
 	// of Pods to another device is dropped.
 	Enforced []int
-	// Groups has the number of the group of each address of the node, when a pod has other rows to some of them. 0 is for
-	// addresses that are not in it.
-	Groups map[netip.Addr]uint32
+	// Groups has the group of addresses of the node to which a pod has other rows. In the table a group has another number.
+	Groups map[netip.Addr]Group
 }
 
 // Pod is a pod with an egress policy.
 type Pod struct {
 	Link int   // index of its host end
 	Rows []Row // to the node's addresses, unless OfGroup has others
-	// OfGroup has the rows to the addresses of a group.
-	OfGroup map[uint32][]Row
+	// OfGroup has the rows to the addresses of a group, if they differ.
+	OfGroup map[Group][]Row
 }
+
+// Group stands for addresses of the node that policies treat alike, within one [Desired].
+type Group uint32
 
 // Row is a verdict. A row with a range of ports takes precedence over one for all ports, and that one over the row
 // without a protocol. What no row matches is denied. Ranges of a protocol must not overlap. Of ICMP and ICMPv6, a port
@@ -46,23 +49,47 @@ type Row struct {
 }
 
 // Filter is the table of one network namespace.
-type Filter struct{ *nft.Owner }
+type Filter struct {
+	*nft.Owner
+
+	mu      sync.Mutex
+	numbers numbers // of the last Apply; nil before the first one
+}
 
 // New returns the filter of the namespace, which must stay open until Close. It touches nothing.
 func New(namespace *os.File, log *slog.Logger) *Filter {
-	return &Filter{nft.New(namespace, table, log)}
+	return &Filter{Owner: nft.New(namespace, table, log)}
 }
 
 // Apply makes the table what d says, also when other programs have changed it. When it fails, the table is as before. A
 // pod that is not in d is not restricted, also when a previous agent did so: the first d must have all pods.
 func (f *Filter) Apply(d Desired) error {
-	want, err := stateOf(d)
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	err := f.applyLocked(d)
+	if err != nil {
+		return fmt.Errorf("apply the filter for the node itself: %w", err)
+	}
+	return nil
+}
+
+func (f *Filter) applyLocked(d Desired) error {
+	if f.numbers == nil {
+		have, err := f.Read()
+		if err != nil {
+			return err
+		}
+		f.numbers = numbersIn(have)
+	}
+	next, byGroup := f.numbers.next(d.Groups)
+	want, err := stateOf(d, next, byGroup)
 	if err != nil {
 		return err
 	}
 	if err := f.Owner.Apply(want); err != nil {
-		return fmt.Errorf("apply the filter for the node itself: %w", err)
+		return err
 	}
+	f.numbers = next
 	return nil
 }
 

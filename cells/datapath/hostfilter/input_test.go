@@ -71,10 +71,10 @@ func TestGroups(t *testing.T) {
 	for i, addr := range h.addrs {
 		h.apply(t, hostfilter.Desired{
 			Pods: []hostfilter.Pod{
-				{Link: p.link, OfGroup: map[uint32][]hostfilter.Row{7: toPorts()}},
+				{Link: p.link, OfGroup: map[hostfilter.Group][]hostfilter.Row{7: toPorts()}},
 				{Link: q.link, Rows: toPorts()},
 			},
-			Groups: map[netip.Addr]uint32{addr: 7},
+			Groups: map[netip.Addr]hostfilter.Group{addr: 7},
 		})
 		for _, protocol := range []string{"tcp", "udp", "icmp"} {
 			h.wantReaches(t, p.Namespace, protocol, netip.AddrPortFrom(addr, allowedPort), true)
@@ -83,8 +83,8 @@ func TestGroups(t *testing.T) {
 		}
 	}
 	h.apply(t, hostfilter.Desired{
-		Pods:   []hostfilter.Pod{{Link: p.link, Rows: toPorts(), OfGroup: map[uint32][]hostfilter.Row{7: {}}}},
-		Groups: map[netip.Addr]uint32{h.addrs[0]: 7},
+		Pods:   []hostfilter.Pod{{Link: p.link, Rows: toPorts(), OfGroup: map[hostfilter.Group][]hostfilter.Row{7: {}}}},
+		Groups: map[netip.Addr]hostfilter.Group{h.addrs[0]: 7},
 	})
 	h.wantReaches(t, p.Namespace, "tcp", netip.AddrPortFrom(h.addrs[0], allowedPort), false)
 	h.wantReaches(t, p.Namespace, "tcp", netip.AddrPortFrom(h.addrs[1], allowedPort), true)

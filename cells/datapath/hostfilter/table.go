@@ -18,8 +18,8 @@ func verdicts(name string, ranges bool, key ...nftables.SetDatatype) *nft.Set {
 	return &nft.Set{Name: name, Value: nftables.TypeVerdict, Ranges: ranges, Key: nftables.MustConcatSetType(key...)}
 }
 
-// groupsOf is the map from addresses of the node to their group.
-func groupsOf(f nft.Family) *nft.Set {
+// groupMap is the map from addresses of the node to their group.
+func groupMap(f nft.Family) *nft.Set {
 	set := f.Addresses("groups", false)
 	set.Value = nftables.TypeClassID
 	return set
@@ -27,8 +27,9 @@ func groupsOf(f nft.Family) *nft.Set {
 
 // The maps, and the sets of interfaces.
 var (
-	groups     = map[string]*nft.Set{nft.IPv4.Name: groupsOf(nft.IPv4), nft.IPv6.Name: groupsOf(nft.IPv6)}
-	ports      = verdicts("ports", true, nftables.TypeInetProto, nftables.TypeInetService)
+	groups     = map[string]*nft.Set{nft.IPv4.Name: groupMap(nft.IPv4), nft.IPv6.Name: groupMap(nft.IPv6)}
+	ports      = verdicts("ports", false, nftables.TypeInetProto, nftables.TypeInetService)
+	portRanges = verdicts("port_ranges", true, nftables.TypeInetProto, nftables.TypeInetService)
 	icmp4Types = verdicts("icmp4_types", false, nftables.TypeICMPType)
 	icmp6Types = verdicts("icmp6_types", false, nftables.TypeICMP6Type)
 	protocols  = verdicts("protocols", false, nftables.TypeInetProto)
@@ -40,6 +41,7 @@ var (
 // The names of chains.
 const (
 	input   = "input"
+	decide  = "decide"
 	forward = "forward"
 	denied  = "denied"
 )
@@ -53,10 +55,18 @@ const TableName = "porin"
 // table has denied first, as elements of the maps go to it.
 var table = &nft.Table{
 	Name:        TableName,
-	Sets:        []*nft.Set{groups[nft.IPv4.Name], groups[nft.IPv6.Name], ports, icmp4Types, icmp6Types, protocols, others, restricted, enforced},
+	Sets:        []*nft.Set{groups[nft.IPv4.Name], groups[nft.IPv6.Name], ports, portRanges, icmp4Types, icmp6Types, protocols, others, restricted, enforced},
 	Unsupported: ErrUnsupported,
 	Chains: []nft.Chain{
 		{Name: denied, Rules: []nft.Rule{nft.On("denied by an egress policy").Count().Verdict(expr.VerdictDrop)}},
+		{Name: decide, Rules: []nft.Rule{
+			loadGroup(nft.On("group, interface, protocol, port")).Meta(expr.MetaKeyL4PROTO, 2).Transport(2, 2, 3).Lookup(ports, nft.In),
+			loadGroup(nft.On("group, interface, protocol, ports")).Meta(expr.MetaKeyL4PROTO, 2).Transport(2, 2, 3).Lookup(portRanges, nft.In),
+			loadGroup(nft.On("group, interface, type of ICMP").Protocol(unix.IPPROTO_ICMP)).Transport(0, 1, 2).Lookup(icmp4Types, nft.In),
+			loadGroup(nft.On("group, interface, type of ICMPv6").Protocol(unix.IPPROTO_ICMPV6)).Transport(0, 1, 2).Lookup(icmp6Types, nft.In),
+			loadGroup(nft.On("group, interface, protocol")).Meta(expr.MetaKeyL4PROTO, 2).Lookup(protocols, nft.In),
+			loadGroup(nft.On("group, interface")).Lookup(others, nft.In),
+		}},
 		{
 			Name: input, Type: nftables.ChainTypeFilter, Hook: nftables.ChainHookInput, Order: beforeFilters,
 			Rules: slices.Concat([]nft.Rule{
@@ -67,11 +77,11 @@ var table = &nft.Table{
 				related(nft.On("ICMPv6 errors about connections").Protocol(unix.IPPROTO_ICMPV6)).Verdict(expr.VerdictAccept),
 				neighbourDiscovery(nft.On("neighbour discovery").Protocol(unix.IPPROTO_ICMPV6)).Verdict(expr.VerdictAccept),
 			}, setGroup(), []nft.Rule{
-				loadGroup(nft.On("group, interface, protocol, ports")).Meta(expr.MetaKeyL4PROTO, 2).Transport(2, 2, 3).Lookup(ports, nft.In),
-				loadGroup(nft.On("group, interface, type of ICMP").Protocol(unix.IPPROTO_ICMP)).Transport(0, 1, 2).Lookup(icmp4Types, nft.In),
-				loadGroup(nft.On("group, interface, type of ICMPv6").Protocol(unix.IPPROTO_ICMPV6)).Transport(0, 1, 2).Lookup(icmp6Types, nft.In),
-				loadGroup(nft.On("group, interface, protocol")).Meta(expr.MetaKeyL4PROTO, 2).Lookup(protocols, nft.In),
-				loadGroup(nft.On("group, interface")).Lookup(others, nft.In),
+				nft.On("as the group").With(&expr.Verdict{Kind: expr.VerdictJump, Chain: decide}),
+				noGroup("the pod has no rows for the group"),
+				nft.On("as all others").With(&expr.Verdict{Kind: expr.VerdictJump, Chain: decide}),
+				// Between two lookups of a packet, its group or the pod may have left the maps.
+				nft.On("no row").With(&expr.Verdict{Kind: expr.VerdictGoto, Chain: denied}),
 			}),
 		},
 		{
@@ -120,14 +130,19 @@ func neighbourDiscovery(r nft.Rule) nft.Rule {
 // that on the way to the node itself. nft cannot list a rule whose key has a value from another map. A priority that
 // the pod has set is overwritten.
 func setGroup() []nft.Rule {
-	set := func(r nft.Rule) nft.Rule {
-		return r.With(&expr.Meta{Key: expr.MetaKeyPRIORITY, SourceRegister: true, Register: nft.Register(0)})
-	}
-	rules := []nft.Rule{set(nft.On("no group").With(&expr.Immediate{Register: nft.Register(0), Data: make([]byte, 4)}))}
+	rules := []nft.Rule{noGroup("no group")}
 	for _, f := range []nft.Family{nft.IPv4, nft.IPv6} {
-		rules = append(rules, set(nft.On("group of the address, "+f.Name).Of(f).Destination(f, 0).Load(groups[f.Name])))
+		rules = append(rules, setPriority(nft.On("group of the address, "+f.Name).Of(f).Destination(f, 0).Load(groups[f.Name])))
 	}
 	return rules
+}
+
+func noGroup(comment string) nft.Rule {
+	return setPriority(nft.On(comment).With(&expr.Immediate{Register: nft.Register(0), Data: make([]byte, 4)}))
+}
+
+func setPriority(r nft.Rule) nft.Rule {
+	return r.With(&expr.Meta{Key: expr.MetaKeyPRIORITY, SourceRegister: true, Register: nft.Register(0)})
 }
 
 // loadGroup loads the parts of a key that all maps have: group and interface.
