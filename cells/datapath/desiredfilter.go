@@ -51,15 +51,12 @@ func desiredFilter(e *engine.Engine, locals map[string]policy.Local) (d hostfilt
 	return d
 }
 
-// hostClasses returns the class of each address of the node. An address that another node's record has, too, is left
-// out: the engine takes it for that node's.
+// hostClasses returns the class of each address of the node.
 func hostClasses(e *engine.Engine) map[netip.Addr]engine.ClassID {
 	classOf := map[netip.Addr]engine.ClassID{}
 	node, _ := e.Endpoint(policy.HostKey)
 	for _, addr := range node.Addresses {
-		if end := e.End(addr); end.Kind == model.Host {
-			classOf[addr] = end.Class
-		}
+		classOf[addr] = e.End(addr).Class
 	}
 	return classOf
 }
@@ -126,17 +123,22 @@ func hostRows(table engine.Table, hosts []engine.ClassID) (list []hostfilter.Row
 	rest := allows(gre, 0)
 	for _, protocol := range []model.Protocol{model.TCP, model.UDP, model.SCTP} {
 		starts := spanStarts(sets, protocol)
-		most := allows(protocol, starts[len(starts)-1]) // mostly the verdict of all ports but a few
-		if most != rest {
-			list = append(list, hostfilter.Row{Protocol: uint8(protocol), Last: 65535, Allow: most})
+		// A packet that comes while the kernel replaces ranges finds the row for all ports.
+		all := !slices.ContainsFunc(starts, func(port uint16) bool { return !allows(protocol, port) })
+		if all != rest {
+			list = append(list, hostfilter.Row{Protocol: uint8(protocol), Last: 65535, Allow: all})
 		}
 		for i := 0; i < len(starts); {
 			first := starts[i]
 			allow := allows(protocol, first)
 			for i++; i < len(starts) && allows(protocol, starts[i]) == allow; i++ {
 			}
-			if allow != most {
-				list = append(list, hostfilter.Row{Protocol: uint8(protocol), First: first, Last: starts[i] - 1, Allow: allow})
+			if allow && !all {
+				last := uint16(65535)
+				if i < len(starts) {
+					last = starts[i] - 1
+				}
+				list = append(list, hostfilter.Row{Protocol: uint8(protocol), First: first, Last: last, Allow: true})
 			}
 		}
 	}

@@ -115,29 +115,24 @@ func TestDesiredFilterJoins(t *testing.T) {
 	}
 }
 
-// TestDesiredFilterSharedAddress has an address that the record of another node has, too, as after a move of a virtual
-// address: policies that allow the node go on to allow it.
-func TestDesiredFilterSharedAddress(t *testing.T) {
-	shared, other := netip.MustParseAddr("192.0.2.1"), netip.MustParseAddr("192.0.2.9")
+// TestDesiredFilterAllBut denies the whole protocol and allows ranges, so that a packet is denied while the kernel
+// replaces ranges.
+func TestDesiredFilterAllBut(t *testing.T) {
 	e := engine.New(engine.Config{})
 	e.Apply(engine.Update{
 		SetPolicies: []model.Policy{{
-			ID: model.PolicyID{Kind: model.KindCiliumNetworkPolicy, Namespace: "demo", Name: "host"}, Tier: model.TierNetworkPolicy,
-			Egress: &model.Rules{{Peers: []model.Peer{{Kinds: model.KindsOf(model.Host)}}}},
+			ID: model.PolicyID{Kind: model.KindCiliumNetworkPolicy, Namespace: "demo", Name: "but"}, Tier: model.TierNetworkPolicy,
+			Egress: &model.Rules{
+				{Action: model.Deny, Peers: []model.Peer{{Any: true}}, Ports: []model.Port{{Protocol: model.TCP, First: 22, Last: 22}}},
+				{Peers: []model.Peer{{Any: true}}},
+			},
 		}},
-		SetEndpoints: []model.Endpoint{
-			{Key: "web", Kind: model.Pod, Namespace: "demo", Local: true, Addresses: []netip.Addr{netip.MustParseAddr("10.0.0.1")}},
-			{Key: policy.HostKey, Kind: model.Host, Addresses: []netip.Addr{shared, other}},
-		},
+		SetEndpoints: []model.Endpoint{{Key: "web", Kind: model.Pod, Namespace: "demo", Local: true, Addresses: []netip.Addr{netip.MustParseAddr("10.0.0.1")}}},
 	})
-	for _, change := range []engine.Update{
-		{}, {SetEndpoints: []model.Endpoint{{Key: "remote", Kind: model.RemoteNode, Addresses: []netip.Addr{shared}}}}, {RemoveEndpoints: []string{"remote"}},
-	} {
-		e.Apply(change)
-		d := desiredFilter(e, map[string]policy.Local{"web": {ID: 1, Link: 7}})
-		rows := d.Pods[0].Rows
-		if len(d.Groups) > 0 || !rows[len(rows)-1].Allow {
-			t.Errorf("after %+v: %+v, want the node allowed", change, d)
-		}
+	d := desiredFilter(e, map[string]policy.Local{"web": {ID: 1, Link: 7}})
+	tcp := uint8(model.TCP)
+	want := []hostfilter.Row{{Protocol: tcp, Last: 65535}, {Protocol: tcp, Last: 21, Allow: true}, {Protocol: tcp, First: 23, Last: 65535, Allow: true}, {Last: 65535, Allow: true}}
+	if !slices.Equal(d.Pods[0].Rows, want) {
+		t.Errorf("rows %+v, want %+v", d.Pods[0].Rows, want)
 	}
 }

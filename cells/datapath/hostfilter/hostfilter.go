@@ -24,7 +24,7 @@ type Desired struct {
 	// Enforced are the devices on which a program enforces egress policies: pods' host ends, and the uplinks. A packet
 	// of Pods to another device is dropped.
 	Enforced []int
-	// Groups has the group of addresses of the node to which a pod has other rows. In the table a group has another number.
+	// Groups has the group of each address of the node for which some pod has other rows. The table numbers groups itself.
 	Groups map[netip.Addr]Group
 }
 
@@ -53,7 +53,7 @@ type Filter struct {
 	*nft.Owner
 
 	mu      sync.Mutex
-	numbers numbers // of the last Apply; nil before the first one
+	numbers numbers // in the table; nil: not known
 }
 
 // New returns the filter of the namespace, which must stay open until Close. It touches nothing.
@@ -74,7 +74,7 @@ func (f *Filter) Apply(d Desired) error {
 }
 
 func (f *Filter) applyLocked(d Desired) error {
-	if f.numbers == nil {
+	if f.numbers == nil && len(d.Pods) > 0 {
 		have, err := f.Read()
 		if err != nil {
 			return err
@@ -86,10 +86,13 @@ func (f *Filter) applyLocked(d Desired) error {
 	if err != nil {
 		return err
 	}
+	if f.numbers = next; len(d.Pods) == 0 {
+		f.numbers = nil
+	}
 	if err := f.Owner.Apply(want); err != nil {
+		f.numbers = nil // the table may have either
 		return err
 	}
-	f.numbers = next
 	return nil
 }
 

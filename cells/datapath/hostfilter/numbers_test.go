@@ -29,7 +29,7 @@ func TestNextAgentKeepsNumbers(t *testing.T) {
 	}
 }
 
-// TestNumbers: a group that loses addresses, or gets some, keeps its number. A new one has none of before.
+// TestNumbers: a group that loses no address keeps its number. Any other one has none of before.
 func TestNumbers(t *testing.T) {
 	addr := func(n byte) netip.Addr { return netip.AddrFrom4([4]byte{192, 0, 2, n}) }
 	before := map[netip.Addr]uint32{addr(1): 1, addr(2): 1, addr(3): 1, addr(4): 2}
@@ -38,9 +38,10 @@ func TestNumbers(t *testing.T) {
 		want   map[netip.Addr]uint32
 	}{
 		"the same":                  {map[netip.Addr]hostfilter.Group{addr(1): 9, addr(2): 9, addr(3): 9, addr(4): 4}, before},
-		"split":                     {map[netip.Addr]hostfilter.Group{addr(1): 1, addr(2): 2, addr(3): 2, addr(4): 3}, map[netip.Addr]uint32{addr(1): 3, addr(2): 1, addr(3): 1, addr(4): 2}},
+		"split":                     {map[netip.Addr]hostfilter.Group{addr(1): 1, addr(2): 2, addr(3): 2, addr(4): 3}, map[netip.Addr]uint32{addr(1): 3, addr(2): 4, addr(3): 4, addr(4): 2}},
+		"more":                      {map[netip.Addr]hostfilter.Group{addr(1): 9, addr(2): 9, addr(3): 9, addr(4): 4, addr(5): 4}, map[netip.Addr]uint32{addr(1): 1, addr(2): 1, addr(3): 1, addr(4): 2, addr(5): 2}},
 		"joined":                    {map[netip.Addr]hostfilter.Group{addr(1): 2, addr(2): 2, addr(3): 2, addr(4): 2}, map[netip.Addr]uint32{addr(1): 1, addr(2): 1, addr(3): 1, addr(4): 1}},
-		"one goes, and a new group": {map[netip.Addr]hostfilter.Group{addr(1): 2, addr(5): 1}, map[netip.Addr]uint32{addr(1): 1, addr(5): 3}},
+		"one goes, and a new group": {map[netip.Addr]hostfilter.Group{addr(1): 2, addr(5): 1}, map[netip.Addr]uint32{addr(1): 3, addr(5): 4}},
 		"none":                      {nil, map[netip.Addr]uint32{}},
 	} {
 		got := hostfilter.NextNumbers(before, c.groups)
