@@ -15,7 +15,11 @@ import (
 // desiredFilter returns the pods with an egress policy, and the host ends of all pods. The uplinks have to be added.
 func desiredFilter(e *engine.Engine, locals map[string]policy.Local) (d hostfilter.Desired) {
 	known := map[engine.TableID]hostfilter.Pod{} // without a link
-	classOf := hostClasses(e)
+	node, _ := e.Endpoint(policy.HostKey)
+	classOf := map[netip.Addr]engine.ClassID{}
+	for _, addr := range node.Addresses {
+		classOf[addr.Unmap()] = e.End(addr).Class
+	}
 	classes := slices.Compact(slices.Sorted(maps.Values(classOf)))
 	if len(classes) == 0 {
 		classes = []engine.ClassID{engine.FixedClass(model.Host)}
@@ -38,27 +42,15 @@ func desiredFilter(e *engine.Engine, locals map[string]policy.Local) (d hostfilt
 		d.Pods = append(d.Pods, pod)
 	}
 	groups := joinClasses(classes, known)
+	d.Groups = map[netip.Addr]hostfilter.Group{}
 	for addr, class := range classOf {
 		if group, ok := groups[class]; ok {
-			if d.Groups == nil {
-				d.Groups = map[netip.Addr]hostfilter.Group{}
-			}
 			d.Groups[addr] = group
 		}
 	}
 	slices.Sort(d.Enforced)
 	slices.SortFunc(d.Pods, func(x, y hostfilter.Pod) int { return x.Link - y.Link })
 	return d
-}
-
-// hostClasses returns the class of each address of the node.
-func hostClasses(e *engine.Engine) map[netip.Addr]engine.ClassID {
-	classOf := map[netip.Addr]engine.ClassID{}
-	node, _ := e.Endpoint(policy.HostKey)
-	for _, addr := range node.Addresses {
-		classOf[addr] = e.End(addr).Class
-	}
-	return classOf
 }
 
 // joinClasses makes one group of classes for which all tables have the same rows. It returns the groups of the classes
@@ -123,7 +115,7 @@ func hostRows(table engine.Table, hosts []engine.ClassID) (list []hostfilter.Row
 	rest := allows(gre, 0)
 	for _, protocol := range []model.Protocol{model.TCP, model.UDP, model.SCTP} {
 		starts := spanStarts(sets, protocol)
-		// A packet that comes while the kernel replaces ranges finds the row for all ports.
+		// While the kernel replaces ranges, a packet finds the row for all ports: it denies unless all are allowed.
 		all := !slices.ContainsFunc(starts, func(port uint16) bool { return !allows(protocol, port) })
 		if all != rest {
 			list = append(list, hostfilter.Row{Protocol: uint8(protocol), Last: 65535, Allow: all})

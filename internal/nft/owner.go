@@ -103,6 +103,29 @@ func (o *Owner) Apply(want State) error {
 	return err
 }
 
+// Update is Apply of a state that depends on what the table has: no elements without a table, or when its rules are
+// damaged. Without that, or when change fails, the last Apply stays in force.
+func (o *Owner) Update(change func(have State) (want State, err error)) error {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.err = o.try(func(c *conn) error {
+		have, damage, generation, err := o.haveLocked(c)
+		if err != nil {
+			return err
+		}
+		want, err := change(have)
+		if err != nil {
+			return err
+		}
+		o.want, o.applied = want, true
+		return o.writeLocked(c, have, damage, generation)
+	})
+	if o.err != nil {
+		task.Wake(o.failed)
+	}
+	return o.err
+}
+
 // Repair is the last Apply again. Before the first one it does nothing: the table may be a previous agent's.
 func (o *Owner) Repair() error {
 	o.mu.Lock()
@@ -150,6 +173,11 @@ func (o *Owner) applyLocked(c *conn) error {
 	if err != nil {
 		return err
 	}
+	return o.writeLocked(c, have, damage, generation)
+}
+
+// writeLocked makes what the table has what it should have.
+func (o *Owner) writeLocked(c *conn, have State, damage string, generation uint32) error {
 	if o.known && !(damage == "" && have.equal(o.last, o.table.Sets)) {
 		o.log.Warn("another program has changed the table inet " + o.table.Name + " of nftables, and it is repaired")
 	}

@@ -9,11 +9,8 @@ import (
 	"porin.dev/porin/internal/nft"
 )
 
-// stateOf is what the sets should have, or an error that wraps [ErrRows].
-func stateOf(d Desired, byAddress numbers, byGroup map[Group]uint32) (nft.State, error) {
-	if len(d.Pods) == 0 {
-		return nil, nil
-	}
+// stateOf is what the sets should have, or an error that wraps [ErrRows]. numbers has the number of each group.
+func stateOf(d Desired, numbers map[Group]uint32) (nft.State, error) {
 	s := nft.State{}
 	for _, p := range d.Pods {
 		key := keyOf(p.Link)
@@ -25,17 +22,13 @@ func stateOf(d Desired, byAddress numbers, byGroup map[Group]uint32) (nft.State,
 			return nil, fmt.Errorf("interface %d: %w", p.Link, err)
 		}
 		for group, rows := range p.OfGroup {
-			n, ok := byGroup[group]
-			if !ok {
-				return nil, fmt.Errorf("interface %d: %w: no address has group %d", p.Link, ErrRows, group)
-			}
-			if err := addRows(s, number(n)+key, rows); err != nil {
+			if err := addRows(s, number(numbers[group])+key, rows); err != nil {
 				return nil, fmt.Errorf("interface %d: %w", p.Link, err)
 			}
 		}
 	}
-	for addr, n := range byAddress {
-		s.Add(groupsOf(addr), nft.Element{Key: string(addr.AsSlice()), Value: number(n)})
+	for addr, group := range d.Groups {
+		s.Add(groupsOf(addr), nft.Element{Key: string(addr.AsSlice()), Value: number(numbers[group])})
 	}
 	for _, link := range d.Enforced {
 		s.Add(enforced, nft.Element{Key: keyOf(link)})

@@ -20,7 +20,6 @@ func Generation(namespace *os.File) (uint32, error) {
 func Refused(errno unix.Errno) error { return table.Explain("change the table of nftables", errno) }
 
 // NextNumbers returns the numbers of groups after a change.
-func NextNumbers(before map[netip.Addr]uint32, groups map[netip.Addr]Group) map[netip.Addr]uint32 {
-	next, _ := numbers(before).next(groups)
-	return next
+func NextNumbers(before map[netip.Addr]uint32, groups map[netip.Addr]Group) map[Group]uint32 {
+	return numbers(before).next(groups)
 }

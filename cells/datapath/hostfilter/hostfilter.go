@@ -5,7 +5,6 @@ import (
 	"log/slog"
 	"net/netip"
 	"os"
-	"sync"
 
 	"porin.dev/porin/internal/fault"
 	"porin.dev/porin/internal/nft"
@@ -24,7 +23,8 @@ type Desired struct {
 	// Enforced are the devices on which a program enforces egress policies: pods' host ends, and the uplinks. A packet
 	// of Pods to another device is dropped.
 	Enforced []int
-	// Groups has the group of each address of the node for which some pod has other rows. The table numbers groups itself.
+	// Groups has the group of each address of the node for which some pod has rows of its own. The table numbers groups
+	// itself.
 	Groups map[netip.Addr]Group
 }
 
@@ -32,7 +32,7 @@ type Desired struct {
 type Pod struct {
 	Link int   // index of its host end
 	Rows []Row // to the node's addresses, unless OfGroup has others
-	// OfGroup has the rows to the addresses of a group, if they differ.
+	// OfGroup has the rows to the addresses of a group of Desired.Groups, if they differ.
 	OfGroup map[Group][]Row
 }
 
@@ -49,49 +49,23 @@ type Row struct {
 }
 
 // Filter is the table of one network namespace.
-type Filter struct {
-	*nft.Owner
-
-	mu      sync.Mutex
-	numbers numbers // in the table; nil: not known
-}
+type Filter struct{ *nft.Owner }
 
 // New returns the filter of the namespace, which must stay open until Close. It touches nothing.
 func New(namespace *os.File, log *slog.Logger) *Filter {
-	return &Filter{Owner: nft.New(namespace, table, log)}
+	return &Filter{nft.New(namespace, table, log)}
 }
 
 // Apply makes the table what d says, also when other programs have changed it. When it fails, the table is as before. A
 // pod that is not in d is not restricted, also when a previous agent did so: the first d must have all pods.
-func (f *Filter) Apply(d Desired) error {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	err := f.applyLocked(d)
+func (f *Filter) Apply(d Desired) (err error) {
+	if len(d.Pods) == 0 {
+		err = f.Owner.Apply(nil) // the kernel may lack nf_tables
+	} else {
+		err = f.Update(func(have nft.State) (nft.State, error) { return stateOf(d, numbersIn(have).next(d.Groups)) })
+	}
 	if err != nil {
 		return fmt.Errorf("apply the filter for the node itself: %w", err)
-	}
-	return nil
-}
-
-func (f *Filter) applyLocked(d Desired) error {
-	if f.numbers == nil && len(d.Pods) > 0 {
-		have, err := f.Read()
-		if err != nil {
-			return err
-		}
-		f.numbers = numbersIn(have)
-	}
-	next, byGroup := f.numbers.next(d.Groups)
-	want, err := stateOf(d, next, byGroup)
-	if err != nil {
-		return err
-	}
-	if f.numbers = next; len(d.Pods) == 0 {
-		f.numbers = nil
-	}
-	if err := f.Owner.Apply(want); err != nil {
-		f.numbers = nil // the table may have either
-		return err
 	}
 	return nil
 }

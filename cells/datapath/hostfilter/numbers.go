@@ -9,9 +9,7 @@ import (
 	"porin.dev/porin/internal/nft"
 )
 
-// numbers has the number in the table of each address's group. A change, and a new agent, keep the number of a group
-// that loses no address, so that nothing is written but what differs. Any other group gets a number that no address
-// has: a packet whose group was looked up before the change must not find the rows of another group.
+// numbers has the number that the table has for each address's group.
 type numbers map[netip.Addr]uint32
 
 // numbersIn reads them from a table.
@@ -27,36 +25,36 @@ func numbersIn(have nft.State) numbers {
 	return n
 }
 
-// next returns the numbers after a change.
-func (n numbers) next(groups map[netip.Addr]Group) (byAddress numbers, byGroup map[Group]uint32) {
+// next returns the number of each group after a change. A group that loses no address keeps its number, also with a new
+// agent, so that only what differs is written. Any other group gets a number that no address has: a packet whose group
+// was looked up before the change must not find the rows of another group.
+func (n numbers) next(groups map[netip.Addr]Group) map[Group]uint32 {
 	members, used := map[uint32][]netip.Addr{}, map[uint32]bool{0: true}
 	for addr, number := range n {
 		members[number], used[number] = append(members[number], addr), true
 	}
-	byGroup = map[Group]uint32{}
+	next := map[Group]uint32{}
 	for _, number := range slices.Sorted(maps.Keys(members)) {
 		group, ok := groups[members[number][0]]
 		stays := ok && !slices.ContainsFunc(members[number], func(addr netip.Addr) bool {
 			other, ok := groups[addr]
 			return !ok || other != group
 		})
-		if _, taken := byGroup[group]; stays && !taken {
-			byGroup[group] = number
+		if _, taken := next[group]; stays && !taken {
+			next[group] = number
 		}
 	}
-	byAddress = numbers{}
 	free := uint32(0)
 	for _, addr := range slices.SortedFunc(maps.Keys(groups), netip.Addr.Compare) {
-		group := groups[addr]
-		if _, ok := byGroup[group]; !ok {
-			for used[free] {
-				free++
-			}
-			byGroup[group], used[free] = free, true
+		if _, ok := next[groups[addr]]; ok {
+			continue
 		}
-		byAddress[addr] = byGroup[group]
+		for used[free] {
+			free++
+		}
+		next[groups[addr]], used[free] = free, true
 	}
-	return byAddress, byGroup
+	return next
 }
 
 // groupsOf is the map that has the address.

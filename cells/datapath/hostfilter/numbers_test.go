@@ -1,6 +1,7 @@
 package hostfilter_test
 
 import (
+	"maps"
 	"net/netip"
 	"testing"
 
@@ -44,14 +45,13 @@ func TestNumbers(t *testing.T) {
 		"one goes, and a new group": {map[netip.Addr]hostfilter.Group{addr(1): 2, addr(5): 1}, map[netip.Addr]uint32{addr(1): 3, addr(5): 4}},
 		"none":                      {nil, map[netip.Addr]uint32{}},
 	} {
-		got := hostfilter.NextNumbers(before, c.groups)
-		if len(got) != len(c.want) {
-			t.Errorf("%s: %v, want %v", name, got, c.want)
+		numbers := hostfilter.NextNumbers(before, c.groups)
+		got := map[netip.Addr]uint32{}
+		for a, group := range c.groups {
+			got[a] = numbers[group]
 		}
-		for a, n := range c.want {
-			if got[a] != n {
-				t.Errorf("%s: %s has %d, want %d", name, a, got[a], n)
-			}
+		if !maps.Equal(got, c.want) {
+			t.Errorf("%s: %v, want %v", name, got, c.want)
 		}
 	}
 }
@@ -68,31 +68,76 @@ func TestNoRowIsDenied(t *testing.T) {
 	h.wantReaches(t, p.Namespace, "tcp", at, false)
 }
 
-// TestChangeOfRowsBesidePackets changes other ports of a pod all the time: packets to a denied port never arrive.
-func TestChangeOfRowsBesidePackets(t *testing.T) {
-	h := newHost(t)
-	p := h.newPeer(t)
-	denied := netip.AddrPortFrom(h.addrs[0], deniedPort)
-	service(t, h.Namespace, denied)
-	c, err := dial(p.Namespace, "udp", denied, unreachable)
-	must(t, err)
-	defer c.Close()
-	row := func(port uint16, allow bool) hostfilter.Row {
-		return hostfilter.Row{Protocol: unix.IPPROTO_UDP, First: port, Last: port, Allow: allow}
+// TestChangesBesidePackets sends packets to a denied port of an address, while rows and groups change all the time that
+// deny it before and after: none arrives.
+func TestChangesBesidePackets(t *testing.T) {
+	udp := func(first, last uint16) hostfilter.Row {
+		return hostfilter.Row{Protocol: unix.IPPROTO_UDP, First: first, Last: last, Allow: true}
 	}
-	for i := range 300 {
-		var rows []hostfilter.Row
-		for j := range 50 {
-			rows = append(rows, row(uint16(1000+i+7*j), j%2 == 0))
-		}
-		h.apply(t, hostfilter.Desired{
-			Pods:     []hostfilter.Pod{{Link: p.link, Rows: append(rows, row(deniedPort, false), hostfilter.Row{Allow: true})}},
-			Enforced: []int{p.link},
+	allButDenied := []hostfilter.Row{{Protocol: unix.IPPROTO_UDP, Last: 65535}, udp(0, deniedPort-1), udp(deniedPort+1, 65535), {Allow: true}}
+	allButTwo := []hostfilter.Row{{Protocol: unix.IPPROTO_UDP, Last: 65535}, udp(0, deniedPort-2), udp(deniedPort+1, 65535), {Allow: true}}
+	denied, allowed := []hostfilter.Row{{}}, []hostfilter.Row{{Allow: true}}
+	for name, states := range map[string][2]struct {
+		rows    []hostfilter.Row
+		ofGroup map[hostfilter.Group][]hostfilter.Row
+		groups  [2]hostfilter.Group // of the address, and of another one; 0: none
+	}{
+		"ranges": {{rows: allButDenied}, {rows: allButTwo}},
+		"a group splits": {
+			{ofGroup: map[hostfilter.Group][]hostfilter.Row{1: allButDenied}, groups: [2]hostfilter.Group{1, 1}},
+			{ofGroup: map[hostfilter.Group][]hostfilter.Row{1: denied, 2: allowed}, groups: [2]hostfilter.Group{1, 2}},
+		},
+		"a group goes": {
+			{ofGroup: map[hostfilter.Group][]hostfilter.Row{1: allButDenied, 2: allowed}, groups: [2]hostfilter.Group{1, 2}},
+			{ofGroup: map[hostfilter.Group][]hostfilter.Row{2: allowed}, groups: [2]hostfilter.Group{0, 2}},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			h := newHost(t)
+			p := h.newPeer(t)
+			at := netip.AddrPortFrom(h.addrs[0], deniedPort)
+			service(t, h.Namespace, at)
+			apply := func(i int) {
+				s := states[i%2]
+				groups := map[netip.Addr]hostfilter.Group{}
+				for n, group := range s.groups {
+					if group != 0 {
+						groups[h.addrs[n]] = group
+					}
+				}
+				h.apply(t, hostfilter.Desired{Pods: []hostfilter.Pod{{Link: p.link, Rows: s.rows, OfGroup: s.ofGroup}}, Enforced: []int{p.link}, Groups: groups})
+			}
+			apply(0)
+			c, err := dial(p.Namespace, "udp", at, unreachable)
+			must(t, err)
+			defer c.Close()
+			stop, done := make(chan struct{}), make(chan int)
+			go func() {
+				sent := 0
+				defer func() { done <- sent }()
+				for {
+					select {
+					case <-stop:
+						return
+					default:
+						_, _ = c.Write([]byte("hello"))
+						sent++
+					}
+				}
+			}()
+			before := h.generation(t)
+			const changes = 300
+			for i := range changes {
+				apply(i + 1)
+			}
+			close(stop)
+			t.Logf("%d packets", <-done)
+			if after := h.generation(t); after != before+changes {
+				t.Errorf("%d changes took %d transactions", changes, after-before)
+			}
+			if err := c.ask(unreachable); err == nil {
+				t.Error("a packet to a denied port has arrived")
+			}
 		})
-		_, err := c.Write([]byte("hello"))
-		must(t, err)
-	}
-	if err := c.ask(unreachable); err == nil {
-		t.Error("a packet to a denied port has arrived")
 	}
 }
