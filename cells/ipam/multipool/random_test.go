@@ -67,10 +67,12 @@ type randomWorld struct {
 	copies int
 	lost   []cluster.NodeID // nodes of machines that have lost their folders
 	losses int              // how often one has, or should have
+
+	recreated map[cluster.NodeID]string // the folders of nodes whose Node was created again
 }
 
 func random(t *testing.T, store *backing, seed uint64) {
-	w := &randomWorld{world: newWorld(t, store.Backend), store: store, calm: make(chan struct{})}
+	w := &randomWorld{world: newWorld(t, store.Backend), store: store, calm: make(chan struct{}), recreated: map[cluster.NodeID]string{}}
 	w.gate = clustertest.NewNetwork(store.Backend, seed, 0, 0)
 	t.Cleanup(w.gate.Close)
 	w.loss = 0.05

@@ -260,8 +260,8 @@ func (w *randomWorld) agents() (list []agent) {
 	return list
 }
 
-// endRecoveryIfWritten is what an administrator does in a recovery: it deletes machines that are gone, which the backup
-// had, and ends the recovery when every machine has written its blocks.
+// endRecoveryIfWritten is what an administrator does in a recovery: it deletes nodes that no machine is any more, which
+// the backup had, and ends the recovery when every machine has written its blocks.
 func (w *randomWorld) endRecoveryIfWritten() {
 	nodes := w.nodeAdmin()
 	r, _, err := w.backend.Info.Get(w.Context())
@@ -270,11 +270,11 @@ func (w *randomWorld) endRecoveryIfWritten() {
 	}
 	unwritten, err := cluster.UnwrittenNodes(w.Context(), w.backend, r)
 	for _, n := range unwritten {
-		if w.isRemoved(n.Node) {
+		if w.isGone(n.Node) {
 			w.note("node %s, which a backup brought back, is deleted: %v", n.Node, nodes.Delete(w.Context(), n.Node, true))
 		}
 		for _, other := range n.OtherOwners {
-			if id, err := cluster.ParseNodeID(other); err == nil && w.isRemoved(id) {
+			if id, err := cluster.ParseNodeID(other); err == nil && w.isGone(id) {
 				w.note("node %s, whose blocks %s uses, is deleted: %v", other, n.Node, nodes.Delete(w.Context(), id, true))
 			}
 		}
@@ -307,7 +307,7 @@ func (w *randomWorld) restorePool() {
 func (w *randomWorld) deleteRemoved() bool {
 	list, err := w.nodeAdmin().List(w.Context())
 	for _, n := range list {
-		if w.isRemoved(n.Node.ID) && n.Node.State != "" {
+		if w.isGone(n.Node.ID) && n.Node.State != "" {
 			deleted := w.nodeAdmin().Delete(w.Context(), n.Node.ID, true)
 			w.note("node %s, which a backup brought back, is deleted: %v", n.Node.ID, deleted)
 			err = errors.Join(err, deleted)
@@ -316,8 +316,14 @@ func (w *randomWorld) deleteRemoved() bool {
 	return err == nil
 }
 
-func (w *randomWorld) isRemoved(id cluster.NodeID) bool {
+// isGone reports whether no machine is this node: it was removed, or has another key since its Node was created again
+// while the store had lost its record.
+func (w *randomWorld) isGone(id cluster.NodeID) bool {
 	w.mu.Lock()
-	defer w.mu.Unlock()
-	return w.removed[id]
+	removed := w.removed[id]
+	w.mu.Unlock()
+	w.goneMu.Lock()
+	dir := w.recreated[id]
+	w.goneMu.Unlock()
+	return removed || slices.ContainsFunc(w.agents(), func(m agent) bool { return m.dir == dir && m.controller.Status().Node != id })
 }

@@ -100,9 +100,12 @@ func (w *randomWorld) jump(n *troubled) {
 // recreateNode deletes the Node of the machine, and creates it again.
 func (w *randomWorld) recreateNode(n *troubled) {
 	n.mu.RLock()
-	node := n.machine.kubernetes
+	dir, id, node := n.machine.dir, n.machine.controller.Status().Node, n.machine.kubernetes
 	n.mu.RUnlock()
 	w.note("the Node of %s is deleted", n.machine.name)
+	w.goneMu.Lock()
+	w.recreated[id] = dir
+	w.goneMu.Unlock()
 	node.delete()
 	n.pause(300)
 	node.create(fmt.Sprint("node-", n.rng.Uint64()))
