@@ -56,7 +56,7 @@ help:
 	@echo "make fuzz      every fuzz test for FUZZTIME (10s)"
 	@echo "make reference docs/reference from the code: flags, commands, API, metrics, findings, CNI keys, values of the chart"
 	@echo "make helm      the Helm of the tests, in bin/helm; make test-apiserver builds it"
-	@echo "make manifest  deploy/porin.yaml from deploy/chart"
+	@echo "make manifest  deploy/porin.yaml and deploy/cleanup.yaml from deploy/chart"
 	@echo "make graph     docs/graph.svg of the agent's modules (graphviz)"
 	@echo "make ipam-plugins  the reference plugins of the tests, in bin/plugins: IPAM, and portmap"
 	@echo "make libcni    programs that call plugins as container runtimes do, in bin/libcni"
@@ -259,7 +259,7 @@ reference:
 helm:
 	cd test/chart && $(GO) build -o $(BIN)/helm helm.sh/helm/v4/cmd/helm
 
-# deploy/porin.yaml, the chart with its defaults. The same test without the flag compares them.
+# deploy/porin.yaml, the chart with its defaults, and deploy/cleanup.yaml. The same test without the flag compares them.
 manifest:
 	cd test/chart && $(GO) test -count=1 -run '^TestManifest$$' . -write
 

@@ -104,6 +104,33 @@ func TestDetachNoIPRelease(t *testing.T) {
 	})
 }
 
+// TestRestoreNoIPRelease restarts the agent in the middle of a deletion that keeps the address, and after it.
+func TestRestoreNoIPRelease(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		dir := t.TempDir()
+		l := begin(t, dir)
+		l.start(t)
+		l.add(t, "c1:eth0")
+		l.datapath.Fail("detach", 1, errKernel)
+		l.Delete(context.Background(), endpointmanagertest.Spec("c1:eth0").Attachment, endpoint.DeleteConfig{NoIPRelease: true})
+		if err := l.Stop(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		l = begin(t, dir)
+		l.start(t)
+		l.want(t, 1, 0) // kept
+		if err := l.Stop(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		l = begin(t, dir)
+		l.start(t)
+		l.want(t, 0, 1) // it rests before another owner can have it
+		if err := l.Stop(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	})
+}
+
 func TestUndoReleasesAddress(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := begin(t, t.TempDir())

@@ -104,12 +104,12 @@ func (s *Step) poolFor(spec endpoint.Spec) (pool, otherwise string) {
 // so that they rest when they are released. Addresses that must not be released are kept; addresses of another IPAM
 // never were ours to release or to keep.
 func (s *Step) Detach(ctx context.Context, ep endpoint.Endpoint, cfg endpoint.DeleteConfig) error {
+	if ep.Addresses != (endpoint.Addresses{}) {
+		_ = s.allocator.Adopt(allocationOf(ep)) // addresses with another owner by now stay with it
+	}
 	if cfg.NoIPRelease && !ep.Spec.ExternalIPAM {
 		s.allocator.Keep(handleOf(ep))
 		return nil
-	}
-	if ep.Addresses != (endpoint.Addresses{}) {
-		_ = s.allocator.Adopt(allocationOf(ep)) // addresses with another owner by now stay with it
 	}
 	if cfg.Incomplete {
 		return nil
@@ -137,10 +137,10 @@ func (s *Step) Occupy(ep endpoint.Endpoint) error {
 	return s.allocator.Adopt(allocationOf(ep))
 }
 
-// Remember puts into quarantine what was released before the agent started.
+// Remember puts into quarantine what was released before the agent started, or kept: no owner is left to take it.
 func (s *Step) Remember(deletions []endpoint.Deletion) {
 	for _, d := range deletions {
-		if d.Config.NoIPRelease || d.Endpoint.Spec.ExternalIPAM {
+		if d.Endpoint.Spec.ExternalIPAM {
 			continue
 		}
 		for _, addr := range d.Endpoint.Addresses.List() {

@@ -76,6 +76,12 @@ func TestKubeconfigNodes(t *testing.T) {
 	a.says(exitOK, id.Key, "node", "list")
 	a.says(exitFailure, "one/aaaaaaaaaa", "ipam", "recover", "--end")
 	a.says(exitFailure, "--machine-is-off", "node", "delete", "one")
+	other := cluster.NodeNetwork{Node: cluster.NodeID{Name: "one", Key: "bbbbbbbbbb"}} // from when it had prefixes of its own
+	if _, err := a.Networks.Put(t.Context(), other); err != nil {
+		t.Fatal(err)
+	}
+	a.says(exitUsage, "node one has 2 incarnations", "node", "delete", "one", "--machine-is-off")
+	a.says(exitOK, "deleted", "node", "delete", "one", "--machine-is-off", "--incarnation", "bbbbbbbbbb")
 	a.says(exitOK, "can be claimed when the recovery is over", "node", "delete", "one", "--machine-is-off")
 	a.says(exitNotFound, "no such node", "node", "reset", "one")
 	a.says(exitUsage, "without --kubeconfig", "ipam", "recover", "--begin")

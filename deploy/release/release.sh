@@ -23,7 +23,7 @@ for platform in linux/amd64 linux/arm64; do
 done
 make --no-print-directory helm
 "$BIN/helm" package deploy/chart --destination "$out" # porin-VERSION.tgz
-cp deploy/porin.yaml "$out/"
+cp deploy/porin.yaml deploy/cleanup.yaml "$out/"
 "$GO" -C deploy/release tool cyclonedx-gomod mod -type application -std -json -noserial -notimestamp -output "$out/porin-$version.cdx.json" "$PWD"
 echo "$notes" >"$out/NOTES.md"
 (cd "$out" && sha256sum -- * >SHA256SUMS)

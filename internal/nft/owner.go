@@ -26,11 +26,12 @@ type Owner struct {
 	follower  *reconcile.Follower[string] // of one owner, which has the name of the table
 	failed    chan struct{}               // has a token after an Apply that failed, for Run
 
-	mu      sync.Mutex // guards the fields below; held during a transaction
-	conn    *conn      // nil before the first use, and after a failure
-	applied bool       // Apply was called
-	want    State      // of the last Apply
-	err     error      // of the last attempt to write
+	mu      sync.Mutex                               // guards the fields below; held during a transaction
+	conn    *conn                                    // nil before the first use, and after a failure
+	applied bool                                     // Apply was called
+	none    bool                                     // the last Apply was of no table
+	desired func(have State) (want State, err error) // of the last Apply or Update
+	err     error                                    // of the last attempt to write
 	// last is what the table was at that generation of the ruleset, if known. The kernel raises the generation with
 	// each transaction of any program.
 	last       State
@@ -90,40 +91,28 @@ func (o *Owner) try(do func(*conn) error) (err error) {
 	return err
 }
 
-// Apply makes the table what want says, also when other programs have changed it. When it fails, the table is as
-// before, and Run tries again. The caller must not change want afterwards.
+// Apply makes the table what want says, also when other programs have changed it; nil is no table. When it fails, the
+// table is as before, or as want says if the kernel has not answered in time, and Run tries again. The caller must not
+// change want afterwards.
 func (o *Owner) Apply(want State) error {
+	return o.apply(want == nil, func(State) (State, error) { return want, nil })
+}
+
+// Update is Apply of a state that depends on what the table has: no elements without a table, or when its rules are
+// damaged. Run and Compare call desired, too. It must say the same of the state that it has returned.
+func (o *Owner) Update(desired func(have State) (want State, err error)) error {
+	return o.apply(false, desired)
+}
+
+func (o *Owner) apply(none bool, desired func(have State) (want State, err error)) error {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	o.want, o.applied = want, true
+	o.desired, o.none, o.applied = desired, none, true
 	err := o.repairLocked()
 	if err != nil {
 		task.Wake(o.failed)
 	}
 	return err
-}
-
-// Update is Apply of a state that depends on what the table has: no elements without a table, or when its rules are
-// damaged. Without that, or when change fails, the last Apply stays in force.
-func (o *Owner) Update(change func(have State) (want State, err error)) error {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	o.err = o.try(func(c *conn) error {
-		have, damage, generation, err := o.haveLocked(c)
-		if err != nil {
-			return err
-		}
-		want, err := change(have)
-		if err != nil {
-			return err
-		}
-		o.want, o.applied = want, true
-		return o.writeLocked(c, have, damage, generation)
-	})
-	if o.err != nil {
-		task.Wake(o.failed)
-	}
-	return o.err
 }
 
 // Repair is the last Apply again. Before the first one it does nothing: the table may be a previous agent's.
@@ -134,11 +123,11 @@ func (o *Owner) Repair() error {
 }
 
 func (o *Owner) repairLocked() error {
-	if !o.applied || o.want == nil && o.known && o.last == nil { // there was no table, and no notification of one since
+	if !o.applied || o.none && o.known && o.last == nil { // there was no table, and no notification of one since
 		return nil
 	}
 	o.err = o.try(o.applyLocked)
-	if o.want == nil && errors.Is(o.err, o.table.Unsupported) {
+	if o.none && errors.Is(o.err, o.table.Unsupported) {
 		o.err = nil // without nf_tables there is no table to remove
 	}
 	return o.err
@@ -173,19 +162,18 @@ func (o *Owner) applyLocked(c *conn) error {
 	if err != nil {
 		return err
 	}
-	return o.writeLocked(c, have, damage, generation)
-}
-
-// writeLocked makes what the table has what it should have.
-func (o *Owner) writeLocked(c *conn, have State, damage string, generation uint32) error {
+	want, err := o.desired(have)
+	if err != nil {
+		return err
+	}
 	if o.known && !(damage == "" && have.equal(o.last, o.table.Sets)) {
 		o.log.Warn("another program has changed the table inet " + o.table.Name + " of nftables, and it is repaired")
 	}
-	if damage == "" && have.equal(o.want, o.table.Sets) {
-		o.last, o.generation, o.known = o.want, generation, true
+	if damage == "" && have.equal(want, o.table.Sets) {
+		o.last, o.generation, o.known = want, generation, true
 		return nil
 	}
-	writeErr := c.write(have, o.want, damage != "")
+	writeErr := c.write(have, want, damage != "")
 	after, err := c.generation()
 	switch {
 	case writeErr != nil && (err != nil || after == generation):
@@ -194,7 +182,7 @@ func (o *Owner) writeLocked(c *conn, have State, damage string, generation uint3
 		return fmt.Errorf("%w: %w", errChanged, writeErr)
 	}
 	// If another program had a transaction before or after this one, the table has to be read again.
-	o.last, o.generation, o.known = o.want, after, err == nil && after == generation+1
+	o.last, o.generation, o.known = want, after, err == nil && after == generation+1
 	return nil
 }
 
@@ -219,12 +207,16 @@ func (o *Owner) Compare() (differences []string, err error) {
 	}
 	err = o.try(func(c *conn) error {
 		have, damage, _, err := o.haveLocked(c)
+		if err != nil {
+			return err
+		}
+		want, err := o.desired(have)
 		if err == nil {
-			differences = o.table.differences(have, o.want, damage)
+			differences = o.table.differences(have, want, damage)
 		}
 		return err
 	})
-	if o.want == nil && errors.Is(err, o.table.Unsupported) {
+	if o.none && errors.Is(err, o.table.Unsupported) {
 		return nil, nil
 	}
 	if len(differences) > 0 && o.err == nil && o.follower.IsContested(o.table.Name) { // else the agent could not write it
@@ -257,7 +249,7 @@ func (t *Table) differences(have, want State, damage string) (list []string) {
 func (o *Owner) Packets(chains ...string) (counts []uint64, err error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if o.applied && o.want == nil {
+	if o.applied && o.none {
 		return make([]uint64, len(chains)), nil
 	}
 	err = o.use(func(c *conn) error {

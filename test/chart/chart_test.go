@@ -23,9 +23,10 @@ import (
 const (
 	chartDir = "../../deploy/chart"
 	manifest = "../../deploy/porin.yaml"
+	cleanup  = "../../deploy/cleanup.yaml"
 )
 
-var write = flag.Bool("write", false, "write deploy/porin.yaml")
+var write = flag.Bool("write", false, "write deploy/porin.yaml and deploy/cleanup.yaml")
 
 func load(t *testing.T) *chart.Chart {
 	t.Helper()
@@ -74,24 +75,39 @@ func render(t *testing.T, c *chart.Chart, namespace, values string) (string, err
 // image is the one value without a default.
 const image = "image: {repository: porin.dev/porin}\n"
 
-// TestManifest: deploy/porin.yaml is the chart with its defaults.
+// TestManifest: deploy/porin.yaml is the chart with its defaults, and deploy/cleanup.yaml is what takes the place of the
+// agents in the end.
 func TestManifest(t *testing.T) {
-	got, err := render(t, load(t), "kube-system", image)
+	all, err := render(t, load(t), "kube-system", image)
 	if err != nil {
 		t.Fatal(err)
 	}
-	got = "# Made from deploy/chart by make manifest. Do not edit. image: porin.dev/porin is what make image writes.\n" + got
+	const about = "# Made from deploy/chart by make manifest. Do not edit. image: porin.dev/porin is what make image writes.\n"
+	compareManifest(t, manifest, about+all)
+	ending, err := render(t, load(t), "kube-system", image+"\ncleanup: {enabled: true}")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for document := range strings.SplitSeq(ending, "\n---\n") {
+		if strings.Contains(document, "kind: DaemonSet\n") {
+			compareManifest(t, cleanup, about+strings.TrimSpace(document)+"\n")
+		}
+	}
+}
+
+func compareManifest(t *testing.T, file, got string) {
+	t.Helper()
 	if *write {
-		if err := os.WriteFile(manifest, []byte(got), 0o644); err != nil {
+		if err := os.WriteFile(file, []byte(got), 0o644); err != nil {
 			t.Fatal(err)
 		}
 	}
-	want, err := os.ReadFile(manifest)
+	want, err := os.ReadFile(file)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if got != string(want) {
-		t.Error("deploy/porin.yaml is not what deploy/chart renders: run make manifest, and commit the file")
+		t.Errorf("%s is not what deploy/chart renders: run make manifest, and commit the file", file)
 	}
 }
 

@@ -127,6 +127,18 @@ func (a *Nodes) Find(ctx context.Context, name, key string) (found cluster.Node,
 			found, keys = n, append(keys, n.ID.Key)
 		}
 	}
+	// One with prefixes of its own has a network, and no other record.
+	for n, err := range a.backend.Networks.All(ctx) { // also unreadable ones
+		if err != nil && !errors.Is(err, cluster.ErrUnreadable) {
+			return found, fmt.Errorf("list the networks of nodes: %w", err)
+		}
+		if n.Node.Name == name && (key == "" || n.Node.Key == key) && !slices.Contains(keys, n.Node.Key) {
+			if len(keys) == 0 {
+				found.ID = n.Node
+			}
+			keys = append(keys, n.Node.Key)
+		}
+	}
 	if len(keys) == 0 {
 		if found.ID, keys, err = a.findOwner(ctx, name, key); err != nil {
 			return found, err
@@ -152,14 +164,6 @@ func (a *Nodes) findOwner(ctx context.Context, name, key string) (found cluster.
 		}
 		if b.Owner.Name == name && (key == "" || b.Owner.Key == key) && !slices.Contains(keys, b.Owner.Key) {
 			found, keys = b.Owner, append(keys, b.Owner.Key)
-		}
-	}
-	for n, err := range a.backend.Networks.All(ctx) { // also unreadable ones
-		if err != nil && !errors.Is(err, cluster.ErrUnreadable) {
-			return found, nil, fmt.Errorf("list the networks of nodes: %w", err)
-		}
-		if n.Node.Name == name && (key == "" || n.Node.Key == key) && !slices.Contains(keys, n.Node.Key) {
-			found, keys = n.Node, append(keys, n.Node.Key)
 		}
 	}
 	return found, keys, nil

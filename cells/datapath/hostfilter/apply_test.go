@@ -3,6 +3,7 @@ package hostfilter_test
 import (
 	"errors"
 	"net/netip"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -65,10 +66,12 @@ func TestApplyRepairs(t *testing.T) {
 		"flush map inet porin ports",
 		"flush map inet porin port_ranges",
 		"flush set inet porin restricted",
-		"delete element inet porin others { none . " + q.index() + " }",
+		"flush map inet porin others",
+		"delete element inet porin rows_of { " + q.index() + " }",
+		"flush map inet porin rows_to-ipv4",
+		"add element inet porin rows_to-ipv4 { none . 198.51.100.1 : none }",
 		"add element inet porin enforced { 4711 }",
-		"add element inet porin port_ranges { none . " + q.index() + " . tcp . 100-200 : accept }",
-		"delete element inet porin groups-ipv4 { 192.0.2.1 }",
+		"add element inet porin port_ranges { 0:7 . tcp . 100-200 : accept }",
 		"delete table inet porin; add table inet porin; add chain inet porin input",
 		"add chain inet porin input { policy drop; }",
 	} {
@@ -80,6 +83,9 @@ func TestApplyRepairs(t *testing.T) {
 			must(t, filter.Apply(desired))
 			if got := elementsOf(h.list(t)); got != want {
 				t.Errorf("%s, repaired by %s:\n%s\nwant\n%s", change, name, got, want)
+			}
+			if differences, err := filter.Compare(); err != nil || len(differences) > 0 {
+				t.Errorf("%s, repaired by %s: there still differ %q, error %v", change, name, differences, err)
 			}
 		}
 	}
@@ -121,10 +127,13 @@ func TestApplyChange(t *testing.T) {
 }
 
 // elementsOf leaves out how the elements are ordered.
+// rowsNumber is the number of a set of rows: nft prints some with their bytes swapped. Damaged rows get another one.
+var rowsNumber = regexp.MustCompile(`\b(0:[0-9a-f]+|[0-9a-f]+:0)\b`)
+
 func elementsOf(list string) string {
 	fields := strings.FieldsFunc(list, func(r rune) bool { return r == ',' || r == '\n' || r == '{' || r == '}' })
 	for i := range fields {
-		fields[i] = strings.TrimSpace(fields[i])
+		fields[i] = rowsNumber.ReplaceAllString(strings.TrimSpace(fields[i]), "ROWS")
 	}
 	return strings.Join(sorted(fields), "\n")
 }

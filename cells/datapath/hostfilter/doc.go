@@ -4,12 +4,15 @@
 //	pod -> host end -> from_pod -> prerouting (DNAT) --> chain input      the node's own sockets
 //	                                                 `-> chain forward -> device with a program, or a pod's host end
 //
-// [Filter.Apply] makes the table inet porin what [Desired] says, in one transaction. The number of rules is fixed: pods
-// are elements of maps to a verdict. A key has a group, an interface, mostly a protocol, and then a port, a range of
-// ports or a type of ICMP. The most specific one decides. A group has addresses of the node that policies treat alike.
-// Group 0 stands for all addresses, and decides where the pod has no rows for the group. A packet without a row is
-// denied. Only elements that differ are written, and a group keeps its number over a restart. The table is there only
-// while a pod is restricted.
+// [Filter.Apply] makes the table inet porin what [Desired] says, in one transaction. The number of rules is fixed: all
+// else is elements of maps.
+//
+//	rows_of    interface -> number of the pod's rows
+//	rows_to    number, address of the node -> number of other rows
+//	ports, ... number, protocol, port (or range of ports, or type of ICMP) -> verdict; the most specific one decides
+//
+// What a number stands for never changes, and a packet without a row is denied. Only elements that differ are written,
+// and numbers stay over a restart. The table is there only while a pod is restricted.
 //
 // A pod's policy is in force when to_uplink is on the devices, and then the pod and the devices are in the table; a
 // device that leaves Enforced leaves the table before it loses the program.

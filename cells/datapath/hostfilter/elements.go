@@ -3,32 +3,33 @@ package hostfilter
 import (
 	"encoding/binary"
 	"fmt"
+	"net/netip"
 
 	"golang.org/x/sys/unix"
 
 	"porin.dev/porin/internal/nft"
 )
 
-// stateOf is what the sets should have, or an error that wraps [ErrRows]. numbers has the number of each group.
-func stateOf(d Desired, numbers map[Group]uint32) (nft.State, error) {
+// stateOf is what the sets should have after a change of a table, or an error that wraps [ErrRows].
+func stateOf(d Desired, have nft.State) (nft.State, error) {
 	s := nft.State{}
+	rowsets := newRowsets(have, s)
 	for _, p := range d.Pods {
-		key := keyOf(p.Link)
-		if s.Has(restricted, key) {
+		if s.Has(restricted, keyOf(p.Link)) {
 			return nil, fmt.Errorf("interface %d: %w: it comes twice", p.Link, ErrRows)
 		}
-		s.Add(restricted, nft.Element{Key: key})
-		if err := addRows(s, number(0)+key, p.Rows); err != nil {
-			return nil, fmt.Errorf("interface %d: %w", p.Link, err)
-		}
-		for group, rows := range p.OfGroup {
-			if err := addRows(s, number(numbers[group])+key, rows); err != nil {
-				return nil, fmt.Errorf("interface %d: %w", p.Link, err)
+		s.Add(restricted, nft.Element{Key: keyOf(p.Link)})
+		to := map[netip.Addr][]Row{}
+		for addr, group := range d.Groups {
+			if rows, ok := p.OfGroup[group]; ok {
+				to[addr] = rows
 			}
 		}
-	}
-	for addr, group := range d.Groups {
-		s.Add(groupsOf(addr), nft.Element{Key: string(addr.AsSlice()), Value: number(numbers[group])})
+		n, err := rowsets.number(rowset{p.Rows, to})
+		if err != nil {
+			return nil, fmt.Errorf("interface %d: %w", p.Link, err)
+		}
+		s.Add(rowsOf, nft.Element{Key: keyOf(p.Link), Value: number(n)})
 	}
 	for _, link := range d.Enforced {
 		s.Add(enforced, nft.Element{Key: keyOf(link)})
@@ -39,7 +40,13 @@ func stateOf(d Desired, numbers map[Group]uint32) (nft.State, error) {
 // The verdicts of the maps.
 var allow, deny = nft.Accept(), nft.Goto(denied)
 
-func addRows(s nft.State, key string, rows []Row) error {
+// elementsOf are rows as elements of [rowMaps], whose keys have no number yet, and their contents.
+func elementsOf(rows []Row) (elements map[*nft.Set][]nft.Element, content []string, err error) {
+	elements = map[*nft.Set][]nft.Element{}
+	add := func(set *nft.Set, e nft.Element) {
+		elements[set] = append(elements[set], e)
+		content = append(content, contentOf(set, e.Key, e.End, e.Value))
+	}
 	rest := deny
 	for i, r := range rows {
 		verdict := deny
@@ -49,31 +56,31 @@ func addRows(s nft.State, key string, rows []Row) error {
 		all := r.First == 0 && r.Last == 65535
 		for _, other := range rows[:i] {
 			if r.clashes(other) {
-				return fmt.Errorf("%w: protocol %d, ports %d to %d come twice", ErrRows, r.Protocol, r.First, r.Last)
+				return nil, nil, fmt.Errorf("%w: protocol %d, ports %d to %d come twice", ErrRows, r.Protocol, r.First, r.Last)
 			}
 		}
+		key := word(r.Protocol)
 		switch {
 		case r.Protocol == 0 && (all || r.Last == 0):
 			rest = verdict
 		case r.Protocol == 0:
-			return fmt.Errorf("%w: ports %d to %d of no protocol", ErrRows, r.First, r.Last)
+			return nil, nil, fmt.Errorf("%w: ports %d to %d of no protocol", ErrRows, r.First, r.Last)
 		case all:
-			s.Add(protocols, nft.Element{Key: key + word(r.Protocol), Value: verdict})
+			add(protocols, nft.Element{Key: key, Value: verdict})
 		case r.Protocol == unix.IPPROTO_ICMP && isType(r):
-			s.Add(icmp4Types, nft.Element{Key: key + word(uint8(r.First)), Value: verdict})
+			add(icmp4Types, nft.Element{Key: word(uint8(r.First)), Value: verdict})
 		case r.Protocol == unix.IPPROTO_ICMPV6 && isType(r):
-			s.Add(icmp6Types, nft.Element{Key: key + word(uint8(r.First)), Value: verdict})
+			add(icmp6Types, nft.Element{Key: word(uint8(r.First)), Value: verdict})
 		case r.First > r.Last || !hasPorts(r.Protocol):
-			return fmt.Errorf("%w: ports %d to %d of protocol %d", ErrRows, r.First, r.Last, r.Protocol)
+			return nil, nil, fmt.Errorf("%w: ports %d to %d of protocol %d", ErrRows, r.First, r.Last, r.Protocol)
 		case r.First == r.Last:
-			s.Add(ports, nft.Element{Key: key + word(r.Protocol) + port(r.First), Value: verdict})
+			add(ports, nft.Element{Key: key + port(r.First), Value: verdict})
 		default:
-			key := key + word(r.Protocol)
-			s.Add(portRanges, nft.Element{Key: key + port(r.First), End: key + port(r.Last), Value: verdict})
+			add(portRanges, nft.Element{Key: key + port(r.First), End: key + port(r.Last), Value: verdict})
 		}
 	}
-	s.Add(others, nft.Element{Key: key, Value: rest})
-	return nil
+	add(others, nft.Element{Value: rest})
+	return elements, content, nil
 }
 
 // clashes reports whether a packet may match both, and none takes precedence.
@@ -89,7 +96,10 @@ func hasPorts(protocol uint8) bool {
 func isType(r Row) bool { return r.First == r.Last && r.Last <= 255 }
 
 // Parts of keys, each padded to 32 bits.
-func number(n uint32) string     { return string(binary.NativeEndian.AppendUint32(nil, n)) }
-func keyOf(link int) string      { return number(uint32(link)) }
-func word(protocol uint8) string { return string([]byte{protocol, 0, 0, 0}) }
-func port(number uint16) string  { return string([]byte{byte(number >> 8), byte(number), 0, 0}) }
+const numberSize = 4
+
+func number(n uint32) string      { return string(binary.NativeEndian.AppendUint32(nil, n)) }
+func numberIn(text string) uint32 { return binary.NativeEndian.Uint32([]byte(text)) }
+func keyOf(link int) string       { return number(uint32(link)) }
+func word(protocol uint8) string  { return string([]byte{protocol, 0, 0, 0}) }
+func port(number uint16) string   { return string([]byte{byte(number >> 8), byte(number), 0, 0}) }

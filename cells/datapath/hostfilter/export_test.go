@@ -1,7 +1,6 @@
 package hostfilter
 
 import (
-	"net/netip"
 	"os"
 
 	"golang.org/x/sys/unix"
@@ -18,8 +17,3 @@ func Generation(namespace *os.File) (uint32, error) {
 
 // Refused is what Apply says of the kernel's refusal.
 func Refused(errno unix.Errno) error { return table.Explain("change the table of nftables", errno) }
-
-// NextNumbers returns the numbers of groups after a change.
-func NextNumbers(before map[netip.Addr]uint32, groups map[netip.Addr]Group) map[Group]uint32 {
-	return numbers(before).next(groups)
-}

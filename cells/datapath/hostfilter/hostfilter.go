@@ -23,8 +23,7 @@ type Desired struct {
 	// Enforced are the devices on which a program enforces egress policies: pods' host ends, and the uplinks. A packet
 	// of Pods to another device is dropped.
 	Enforced []int
-	// Groups has the group of each address of the node for which some pod has rows of its own. The table numbers groups
-	// itself.
+	// Groups has the group of each address of the node for which some pod has rows of its own.
 	Groups map[netip.Addr]Group
 }
 
@@ -56,13 +55,14 @@ func New(namespace *os.File, log *slog.Logger) *Filter {
 	return &Filter{nft.New(namespace, table, log)}
 }
 
-// Apply makes the table what d says, also when other programs have changed it. When it fails, the table is as before. A
-// pod that is not in d is not restricted, also when a previous agent did so: the first d must have all pods.
+// Apply makes the table what d says, also when other programs have changed it. When it fails, the table is as before, or
+// as d says if the kernel has not answered in time. A pod that is not in d is not restricted, also when a previous agent
+// did so: the first d must have all pods.
 func (f *Filter) Apply(d Desired) (err error) {
 	if len(d.Pods) == 0 {
 		err = f.Owner.Apply(nil) // the kernel may lack nf_tables
 	} else {
-		err = f.Update(func(have nft.State) (nft.State, error) { return stateOf(d, numbersIn(have).next(d.Groups)) })
+		err = f.Update(func(have nft.State) (nft.State, error) { return stateOf(d, have) })
 	}
 	if err != nil {
 		return fmt.Errorf("apply the filter for the node itself: %w", err)

@@ -12,36 +12,36 @@ import (
 	"porin.dev/porin/internal/nft"
 )
 
-// verdicts is a map to a verdict from a group of addresses, an interface, and what follows.
+// verdicts is a map to a verdict from the number of a set of rows, and what follows.
 func verdicts(name string, ranges bool, key ...nftables.SetDatatype) *nft.Set {
-	key = append([]nftables.SetDatatype{nftables.TypeClassID, nftables.TypeIFIndex}, key...)
+	key = append([]nftables.SetDatatype{nftables.TypeClassID}, key...)
 	return &nft.Set{Name: name, Value: nftables.TypeVerdict, Ranges: ranges, Key: nftables.MustConcatSetType(key...)}
 }
 
-// groupMap is the map from addresses of the node to their group.
-func groupMap(f nft.Family) *nft.Set {
-	set := f.Addresses("groups", false)
-	set.Value = nftables.TypeClassID
-	return set
+// rowsToMap is the map from the number of a set of rows and an address to the number of other rows.
+func rowsToMap(f nft.Family) *nft.Set {
+	return &nft.Set{Name: "rows_to-" + f.Name, Value: nftables.TypeClassID, Key: nftables.MustConcatSetType(nftables.TypeClassID, f.Address)}
 }
 
 // The maps, and the sets of interfaces.
 var (
-	groups     = map[string]*nft.Set{nft.IPv4.Name: groupMap(nft.IPv4), nft.IPv6.Name: groupMap(nft.IPv6)}
+	rowsOf     = &nft.Set{Name: "rows_of", Value: nftables.TypeClassID, Key: nftables.TypeIFIndex} // of a pod's host end
+	rowsTo     = map[string]*nft.Set{nft.IPv4.Name: rowsToMap(nft.IPv4), nft.IPv6.Name: rowsToMap(nft.IPv6)}
 	ports      = verdicts("ports", false, nftables.TypeInetProto, nftables.TypeInetService)
 	portRanges = verdicts("port_ranges", true, nftables.TypeInetProto, nftables.TypeInetService)
 	icmp4Types = verdicts("icmp4_types", false, nftables.TypeICMPType)
 	icmp6Types = verdicts("icmp6_types", false, nftables.TypeICMP6Type)
 	protocols  = verdicts("protocols", false, nftables.TypeInetProto)
-	others     = verdicts("others", false)
+	others     = &nft.Set{Name: "others", Value: nftables.TypeVerdict, Key: nftables.TypeClassID}
 	restricted = &nft.Set{Name: "restricted", Key: nftables.TypeIFIndex} // pods' host ends
 	enforced   = &nft.Set{Name: "enforced", Key: nftables.TypeIFIndex}   // devices where a program enforces egress policies
+
+	rowMaps = []*nft.Set{ports, portRanges, icmp4Types, icmp6Types, protocols, others} // in the order of their precedence
 )
 
 // The names of chains.
 const (
 	input   = "input"
-	decide  = "decide"
 	forward = "forward"
 	denied  = "denied"
 )
@@ -55,18 +55,10 @@ const TableName = "porin"
 // table has denied first, as elements of the maps go to it.
 var table = &nft.Table{
 	Name:        TableName,
-	Sets:        []*nft.Set{groups[nft.IPv4.Name], groups[nft.IPv6.Name], ports, portRanges, icmp4Types, icmp6Types, protocols, others, restricted, enforced},
+	Sets:        append(slices.Clone(rowMaps), rowsOf, rowsTo[nft.IPv4.Name], rowsTo[nft.IPv6.Name], restricted, enforced),
 	Unsupported: ErrUnsupported,
 	Chains: []nft.Chain{
 		{Name: denied, Rules: []nft.Rule{nft.On("denied by an egress policy").Count().Verdict(expr.VerdictDrop)}},
-		{Name: decide, Rules: []nft.Rule{
-			loadGroup(nft.On("group, interface, protocol, port")).Meta(expr.MetaKeyL4PROTO, 2).Transport(2, 2, 3).Lookup(ports, nft.In),
-			loadGroup(nft.On("group, interface, protocol, ports")).Meta(expr.MetaKeyL4PROTO, 2).Transport(2, 2, 3).Lookup(portRanges, nft.In),
-			loadGroup(nft.On("group, interface, type of ICMP").Protocol(unix.IPPROTO_ICMP)).Transport(0, 1, 2).Lookup(icmp4Types, nft.In),
-			loadGroup(nft.On("group, interface, type of ICMPv6").Protocol(unix.IPPROTO_ICMPV6)).Transport(0, 1, 2).Lookup(icmp6Types, nft.In),
-			loadGroup(nft.On("group, interface, protocol")).Meta(expr.MetaKeyL4PROTO, 2).Lookup(protocols, nft.In),
-			loadGroup(nft.On("group, interface")).Lookup(others, nft.In),
-		}},
 		{
 			Name: input, Type: nftables.ChainTypeFilter, Hook: nftables.ChainHookInput, Order: beforeFilters,
 			Rules: slices.Concat([]nft.Rule{
@@ -76,11 +68,14 @@ var table = &nft.Table{
 				related(nft.On("ICMP errors about connections").Protocol(unix.IPPROTO_ICMP)).Verdict(expr.VerdictAccept),
 				related(nft.On("ICMPv6 errors about connections").Protocol(unix.IPPROTO_ICMPV6)).Verdict(expr.VerdictAccept),
 				neighbourDiscovery(nft.On("neighbour discovery").Protocol(unix.IPPROTO_ICMPV6)).Verdict(expr.VerdictAccept),
-			}, setGroup(), []nft.Rule{
-				nft.On("as the group").With(&expr.Verdict{Kind: expr.VerdictJump, Chain: decide}),
-				noGroup("the pod has no rows for the group"),
-				nft.On("as all others").With(&expr.Verdict{Kind: expr.VerdictJump, Chain: decide}),
-				// Between two lookups of a packet, its group or the pod may have left the maps.
+			}, setRows(), []nft.Rule{
+				load(nft.On("protocol and port")).Meta(expr.MetaKeyL4PROTO, 1).Transport(2, 2, 2).Lookup(ports, nft.In),
+				load(nft.On("protocol and ports")).Meta(expr.MetaKeyL4PROTO, 1).Transport(2, 2, 2).Lookup(portRanges, nft.In),
+				load(nft.On("type of ICMP").Protocol(unix.IPPROTO_ICMP)).Transport(0, 1, 1).Lookup(icmp4Types, nft.In),
+				load(nft.On("type of ICMPv6").Protocol(unix.IPPROTO_ICMPV6)).Transport(0, 1, 1).Lookup(icmp6Types, nft.In),
+				load(nft.On("protocol")).Meta(expr.MetaKeyL4PROTO, 1).Lookup(protocols, nft.In),
+				load(nft.On("all others")).Lookup(others, nft.In),
+				// Between two lookups of a packet, its rows may have left the maps.
 				nft.On("no row").With(&expr.Verdict{Kind: expr.VerdictGoto, Chain: denied}),
 			}),
 		},
@@ -126,24 +121,23 @@ func neighbourDiscovery(r nft.Rule) nft.Rule {
 	return r.Transport(0, 1, 0).With(&expr.Range{Op: expr.CmpOpEq, Register: nft.Register(0), FromData: []byte{solicitation}, ToData: []byte{advertisement}})
 }
 
-// setGroup returns the rules that write the number of the destination's group to the packet's priority. Nothing reads
-// that on the way to the node itself. nft cannot list a rule whose key has a value from another map. A priority that
-// the pod has set is overwritten.
-func setGroup() []nft.Rule {
-	rules := []nft.Rule{noGroup("no group")}
+// setRows returns the rules that write the number of the pod's rows to the packet's priority, and then that of its rows
+// to the address if there is one. Nothing reads the priority on the way to the node itself. nft cannot list a rule whose
+// key has a value from another map. A priority that the pod has set is overwritten.
+func setRows() []nft.Rule {
+	rules := []nft.Rule{
+		setPriority(nft.On("no rows").With(&expr.Immediate{Register: nft.Register(0), Data: []byte(number(none))})),
+		setPriority(nft.On("rows of the interface").Meta(expr.MetaKeyIIF, 0).Load(rowsOf)),
+	}
 	for _, f := range []nft.Family{nft.IPv4, nft.IPv6} {
-		rules = append(rules, setPriority(nft.On("group of the address, "+f.Name).Of(f).Destination(f, 0).Load(groups[f.Name])))
+		rules = append(rules, setPriority(load(nft.On("rows to the address, "+f.Name).Of(f)).Destination(f, 1).Load(rowsTo[f.Name])))
 	}
 	return rules
-}
-
-func noGroup(comment string) nft.Rule {
-	return setPriority(nft.On(comment).With(&expr.Immediate{Register: nft.Register(0), Data: make([]byte, 4)}))
 }
 
 func setPriority(r nft.Rule) nft.Rule {
 	return r.With(&expr.Meta{Key: expr.MetaKeyPRIORITY, SourceRegister: true, Register: nft.Register(0)})
 }
 
-// loadGroup loads the parts of a key that all maps have: group and interface.
-func loadGroup(r nft.Rule) nft.Rule { return r.Meta(expr.MetaKeyPRIORITY, 0).Meta(expr.MetaKeyIIF, 1) }
+// load loads what setRows has written.
+func load(r nft.Rule) nft.Rule { return r.Meta(expr.MetaKeyPRIORITY, 0) }
