@@ -175,8 +175,9 @@ e2e-kubernetes: kubernetes
 	@test "$$(id -u)" = 0 || { echo "make e2e-kubernetes: a node is a set of namespaces, and making them needs root: sudo make e2e-kubernetes"; exit 1; }
 	$(if $(RELEASE),,@$(MAKE) --no-print-directory image PLATFORMS=linux/$$($(GO) env GOARCH))
 	@$(GO) test -c -o $(BIN)/kubernetes.test ./test/kubernetes
+	@CGO_ENABLED=0 $(GO) build -o $(BIN)/porin ./cmd/porin
 	@$(MAKE) --no-print-directory versions helm
-	@PORIN_KUBERNETES_DIR=$(PORIN_KUBERNETES_DIR) PORIN_HELM=$(BIN)/helm \
+	@PORIN_KUBERNETES_DIR=$(PORIN_KUBERNETES_DIR) PORIN_HELM=$(BIN)/helm PORIN_COMMAND=$(BIN)/porin \
 		PORIN_IMAGE=$(if $(RELEASE),$(RELEASE_FILES)/porin-image-$(RELEASE).tar,$(BIN)/porin-image.tar) PORIN_RELEASE=$(RELEASE_FILES) \
 		PORIN_EARLIER=$(BIN)/versions/$$(sed -n 's/ .*chart$$//p' test/e2e/testdata/versions) FULL=$(FULL) \
 		ONLY_NODES='$(NODES)' ONLY_PROXY='$(PROXY)' ONLY_IPFAMILY='$(IPFAMILY)' test/kubernetes/run.sh $(BIN)/kubernetes.test '$(RUN)'

@@ -16,8 +16,11 @@ type Flow struct {
 	// Reason is why the packet was dropped, as in the metric porin_datapath_drops_total.
 	Reason string `json:"reason,omitempty"`
 	// Place is "from-pod", "to-pod" or "to-uplink": where the packet was seen.
-	Place    string `json:"place,omitempty"`
-	Protocol string `json:"protocol,omitempty"` // as in [PolicyExplanation]
+	Place string `json:"place,omitempty"`
+	// Direction is "egress" when the packet was seen at the pod that has opened the connection, or on its way out of the
+	// node, and "ingress" at the pod that it has reached.
+	Direction string `json:"direction,omitempty"`
+	Protocol  string `json:"protocol,omitempty"` // as in [PolicyExplanation]
 	// From is who has opened the connection, and To is whom it has reached, both as they are without translation. Reply
 	// says that the packet was going from To to From.
 	From  FlowEnd `json:"from,omitzero"`
@@ -42,6 +45,15 @@ const (
 
 // FlowVerdicts returns them.
 func FlowVerdicts() []string { return []string{FlowAllowed, FlowAudit, FlowDenied, FlowDropped} }
+
+// The directions of a [Flow].
+const (
+	FlowEgress  = "egress"
+	FlowIngress = "ingress"
+)
+
+// FlowDirections returns them.
+func FlowDirections() []string { return []string{FlowEgress, FlowIngress} }
 
 // FlowEnd is one end of a connection.
 type FlowEnd struct {

@@ -51,9 +51,15 @@ func NewClient(cfg Config) (*Client, error) {
 	if err != nil {
 		return nil, err
 	}
+	return NewClientFor(config, cfg.Servers)
+}
+
+// NewClientFor makes the client of a configuration that the caller has read. servers can be empty.
+func NewClientFor(config *rest.Config, servers []string) (*Client, error) {
+	config = rest.CopyConfig(config)
 	config.UserAgent = filepath.Base(os.Args[0]) + "/" + version.Of()
 	config.QPS = -1 // loops pause by themselves
-	list, err := newServers(config.Host, cfg.Servers)
+	list, err := newServers(config.Host, servers)
 	if err != nil {
 		return nil, err
 	}

@@ -6,6 +6,7 @@ import (
 
 	"go.uber.org/fx"
 
+	"porin.dev/porin/cells/metrics"
 	"porin.dev/porin/cells/server"
 	"porin.dev/porin/internal/cell"
 	"porin.dev/porin/internal/restored"
@@ -20,6 +21,7 @@ func Module(cfg Config) fx.Option {
 		server.Provide(func(s *Supervisor) routes { return routes{s} }),
 		server.Report(func(s *Supervisor) *Supervisor { return s }),
 		server.Watch(func(s *Supervisor) *Supervisor { return s }),
+		metrics.Collect(newMetrics),
 		fx.Invoke(run),
 	)
 }

@@ -47,7 +47,7 @@ func (c Config) cleanup(force bool) cleanup.Config {
 		cfg.PluginDirs = append(cfg.PluginDirs, filepath.Join(c.Delegate.HostRoot, dir))
 	}
 	if c.Store.Backend == storeKubernetes {
-		cfg.Records = fmt.Sprintf("records of the node at the API server: porin node delete %s --machine-is-off --kubeconfig FILE", c.NodeName)
+		cfg.Records = fmt.Sprintf("records of the node at the API server: porin cluster node delete %s --machine-is-off", c.NodeName)
 	}
 	return cfg
 }

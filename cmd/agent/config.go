@@ -197,7 +197,7 @@ func (c Config) Validate() error {
 		errs = append(errs, errors.New("store kubernetes: want --kubeconfig, or a pod with a service account, and --kubernetes auto"))
 	}
 	if c.IPAM.Mode == ipam.ModeMultiPool && c.Store.Backend == storeKubernetes && len(c.MultiPool.DefaultPool) > 0 {
-		errs = append(errs, fmt.Errorf("ipam-default-pool: with --store kubernetes an agent has no right to create pools: leave it out, and create the pool with porin pool create default --prefix %s --kubeconfig FILE",
+		errs = append(errs, fmt.Errorf("ipam-default-pool: with --store kubernetes an agent has no right to create pools: leave it out, and create the pool with porin cluster pool create default --prefix %s",
 			strings.Join(c.MultiPool.DefaultPool, ",")))
 	}
 	if c.IPAM.Mode != ipam.ModeMultiPool && len(c.NodeLabels) > 0 {

@@ -17,7 +17,7 @@ func TestDefaultPoolAtAPIServer(t *testing.T) {
 		t.Error(err)
 	}
 	cfg.MultiPool.DefaultPool = []string{"10.244.0.0/16", "fd00::/48"}
-	const want = "porin pool create default --prefix 10.244.0.0/16,fd00::/48 --kubeconfig FILE"
+	const want = "porin cluster pool create default --prefix 10.244.0.0/16,fd00::/48"
 	if err := cfg.Validate(); err == nil || !strings.Contains(err.Error(), want) {
 		t.Errorf("%v, want %q", err, want)
 	}

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"net"
@@ -26,6 +27,7 @@ var noon = time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
 // fakeAgent has the API of an agent, and endpoints that are made and deleted as a script says.
 type fakeAgent struct {
 	server *httptest.Server
+	node   string
 
 	mu        sync.Mutex // guards the fields below, while a request or a verb of the script runs
 	ready     bool
@@ -139,7 +141,7 @@ func (a *fakeAgent) tell(event v1.Event) {
 
 func (a *fakeAgent) status(w http.ResponseWriter, _ *http.Request) error {
 	return httpx.JSON(w, http.StatusOK, v1.Status{
-		Version: "v0.1.0", Node: "node-1", PID: 4711, Started: noon.Add(-50 * time.Hour), Ready: a.ready,
+		Version: "v0.1.0", Node: cmp.Or(a.node, "node-1"), PID: 4711, Started: noon.Add(-50 * time.Hour), Ready: a.ready,
 		Endpoints: map[string]int{"ready": len(a.endpoints)},
 		Restored: v1.Restored{
 			Adopted: 2, Replaced: 1, Undone: 1, Duration: 1534 * time.Microsecond,

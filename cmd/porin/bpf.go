@@ -16,17 +16,22 @@ agent it is the default, or --bpf-root.`
 
 // bpf prints also what could be read when something could not.
 func bpf(ctx context.Context, s *session, _ []string) error {
-	if s.bpfRoot == "" {
-		s.bpfRoot = datapath.DefaultConfig().BPFRoot
-		if status, err := s.client.Status(ctx); err == nil && status.Datapath.BPFRoot != "" {
-			s.bpfRoot = status.Datapath.BPFRoot
-		}
-	}
-	found, err := s.inspect(s.bpfRoot)
+	found, err := s.inspect(bpfFolder(ctx, s))
 	if errors.Is(err, fs.ErrPermission) {
 		return fmt.Errorf("only root may read BPF objects: %w", err)
 	}
 	return errors.Join(s.print(withoutNull(found), func(w io.Writer) { s.bpfTables(w, found) }), err)
+}
+
+// bpfFolder is --bpf-root, or what the agent says, or the default.
+func bpfFolder(ctx context.Context, s *session) string {
+	if s.bpfRoot != "" {
+		return s.bpfRoot
+	}
+	if status, err := s.client.Status(ctx); err == nil && status.Datapath.BPFRoot != "" {
+		return status.Datapath.BPFRoot
+	}
+	return datapath.DefaultConfig().BPFRoot
 }
 
 func (s *session) bpfTables(w io.Writer, found datapath.Inspection) {

@@ -15,12 +15,14 @@ type command struct {
 	flags     func(*pflag.FlagSet, *options)
 	arguments candidates          // of its argument, for completion
 	unbounded func(*session) bool // whether --timeout does not hold; nil: it does
+	hidden    bool                // only other commands run it
+	records   bool                // it is a command of "porin cluster", too, on the records at the API server
 	run       func(context.Context, *session, []string) error
 }
 
 // commands is the table.
 func commands() []command {
-	return []command{
+	list := []command{
 		{name: "status", short: "show how the agent is", flags: statusFlags, run: status,
 			long: "A resource is what attaching a container needs: while one is lacking, ADD fails. STATUS fails only when\nwaiting does not help, as when the ledger cannot be written. " +
 				"In multi-pool it says what this node knows of a\nrecovery and of blocks in conflict. A cell is degraded when a part of it does not work, and failing when a\n" +
@@ -39,22 +41,20 @@ func commands() []command {
 			run: ipamReserve, long: aboutReserve},
 		{name: "ipam release", args: "ADDRESS", short: "end the reservation of an address", flags: releaseFlags,
 			arguments: reservedAddresses, run: ipamRelease, long: aboutRelease},
-		{name: "ipam recover", short: "show, begin or end the recovery after the cluster's store was restored", flags: administrator(recoverFlags),
+		{name: "ipam recover", records: true, short: "show, begin or end the recovery after the cluster's store was restored", flags: recoverFlags,
 			run: ipamRecover, long: aboutRecover},
-		{name: "node list", short: "list the nodes of the cluster, and how many blocks they have", flags: administrator(nil), run: nodeList, long: aboutNodes},
+		{name: "node list", records: true, short: "list the nodes of the cluster, and how many blocks they have", run: nodeList, long: aboutNodes},
 		{name: "node peers", short: "list the other nodes, and how this one reaches their pods", run: nodePeers, long: aboutPeers},
-		{name: "node delete", args: "NAME", short: "delete a node, so that others can claim its blocks", flags: administrator(nodeDeleteFlags),
+		{name: "node delete", records: true, args: "NAME", short: "delete a node, so that others can claim its blocks", flags: nodeDeleteFlags,
 			arguments: nodeNames, run: nodeDelete, long: aboutNodeDelete, unbounded: func(*session) bool { return true }},
-		{name: "node gc", short: "delete the records of nodes whose Kubernetes Node is gone", flags: administrator(nodeGCFlags),
-			run: nodeGC, long: aboutNodeGC, unbounded: func(*session) bool { return true }},
-		{name: "node reset", args: "NAME", short: "end the contest of two machines for one node's key", flags: administrator(incarnationFlag),
+		{name: "node reset", records: true, args: "NAME", short: "end the contest of two machines for one node's key", flags: incarnationFlag,
 			arguments: nodeNames, run: nodeReset, long: aboutNodeReset},
-		{name: "pool list", short: "list the pools of the cluster, and how full they are", flags: administrator(nil), run: poolList, long: aboutPoolUse},
-		{name: "pool get", args: "NAME", short: "show one pool, and how full it is", flags: administrator(nil), arguments: poolNames, run: poolGet, long: aboutPoolUse},
-		{name: "pool create", args: "NAME", short: "make a pool of the cluster", flags: administrator(createFlags), run: poolCreate, long: aboutPoolCreate},
-		{name: "pool set", args: "NAME", short: "change some settings of a pool: the others stay", flags: administrator(setFlags), arguments: poolNames, run: poolSet,
+		{name: "pool list", records: true, short: "list the pools of the cluster, and how full they are", run: poolList, long: aboutPoolUse},
+		{name: "pool get", records: true, args: "NAME", short: "show one pool, and how full it is", arguments: poolNames, run: poolGet, long: aboutPoolUse},
+		{name: "pool create", records: true, args: "NAME", short: "make a pool of the cluster", flags: createFlags, run: poolCreate, long: aboutPoolCreate},
+		{name: "pool set", records: true, args: "NAME", short: "change some settings of a pool: the others stay", flags: setFlags, arguments: poolNames, run: poolSet,
 			long: aboutPoolSet},
-		{name: "pool delete", args: "NAME", short: "delete a pool that is not in use", flags: administrator(nil), long: aboutPoolDelete,
+		{name: "pool delete", records: true, args: "NAME", short: "delete a pool that is not in use", long: aboutPoolDelete,
 			arguments: poolNames, run: poolDelete},
 		{name: "policy apply", short: "set the network policies of a file: all of them, or none", flags: applyFlags, run: policyApply, long: aboutPolicyApply},
 		{name: "policy list", short: "list the network policies in the order of their evaluation", run: policyList, long: aboutPolicyList},
@@ -77,6 +77,28 @@ func commands() []command {
 		{name: "events", short: "show what the agent did, and what it does", flags: eventFlags, run: events, long: aboutEvents,
 			unbounded: func(s *session) bool { return s.follow }},
 		{name: "bpf", short: "show what is loaded and attached in the kernel", flags: bpfFlags, run: bpf, long: aboutBPF},
+		{name: "cluster status", short: "show how the agents of the cluster are, and what is wrong on which nodes", flags: clusterFlags(clusterStatusFlags),
+			run: clusterStatusCommand, long: aboutClusterStatus, unbounded: func(*session) bool { return true }},
+		{name: "cluster health", short: "show which nodes do not reach which others, and what is at fault", flags: clusterFlags(nil),
+			run: clusterHealthCommand, long: aboutClusterHealth, unbounded: func(*session) bool { return true }},
+		{name: "cluster doctor", short: "show where agents, their records and their kernels disagree", flags: clusterFlags(nil),
+			run: clusterDoctorCommand, long: aboutClusterDoctor, unbounded: func(*session) bool { return true }},
+		{name: "cluster monitor", short: "show the flows of all nodes in one stream", flags: clusterFlags(flowFlags), run: clusterMonitor,
+			long: aboutClusterMonitor, unbounded: func(*session) bool { return true }},
+		{name: "cluster policy explain", short: "show the policies' verdict on a connection, of both nodes", flags: clusterFlags(explainFlags),
+			run: clusterExplain, long: aboutPolicyExplain},
+		{name: "cluster policy diff", short: "say which connections seen by all nodes proposed policies would decide otherwise",
+			flags: clusterFlags(diffFlags), run: clusterDiffCommand, long: aboutClusterDiff, unbounded: func(*session) bool { return true }},
+		{name: "cluster sysdump", args: "FILE", short: "write an archive of all nodes, for support", flags: clusterFlags(nil),
+			run: clusterSysdump, long: aboutClusterSysdump, unbounded: func(*session) bool { return true }},
+		{name: "cluster connectivity", short: "test the paths between nodes, pods and Services with pods of its own", flags: clusterFlags(connectivityFlags),
+			run: clusterConnectivity, long: aboutConnectivity, unbounded: func(*session) bool { return true }},
+		{name: "cluster node gc", short: "delete the records of nodes whose Kubernetes Node is gone", flags: kubeconfigFlags(nodeGCFlags),
+			run: nodeGC, long: aboutNodeGC, unbounded: func(*session) bool { return true }},
+		{name: "connectivity serve", short: "answer probes", flags: serveFlags, run: connectivityServe, hidden: true, unbounded: func(*session) bool { return true }},
+		{name: "connectivity probe", short: "run the probes of stdin", run: connectivityProbe, hidden: true, unbounded: func(*session) bool { return true }},
+		{name: "sysdump", args: "FILE", short: "write an archive of this node, for support", run: sysdump, long: aboutSysdump},
 		{name: "version", short: "print the version of this program", run: showVersion},
 	}
+	return append(list, ofRecords(list)...)
 }

@@ -15,7 +15,7 @@ func TestCompletionBash(t *testing.T) {
 		"porin endpoint g":         "get",
 		"porin st":                 "status",
 		"porin endpoint list -o '": "", // an open quote completes to nothing
-		"porin endpoint list -o ":  "table json",
+		"porin endpoint list -o ":  "table wide json",
 		"porin endpoint get ":      "1 2",
 	} {
 		words := strings.Split(typed, " ")

@@ -87,8 +87,7 @@ It is refused while another node uses addresses of its blocks, as the machine it
 those pods, or begin a recovery, in which no other node can claim the blocks, and delete the node then.
 Its blocks are free at once; the command ends after the longest quarantine of their pools, and deletes claims that arrived late.`
 
-const aboutNodeGC = `It works at the API server (--store kubernetes), in a pod without --kubeconfig with the pod's service account. It makes two rounds
-with --wait between them, and deletes as "porin node delete --machine-is-off" does what both find to be gone, unless records of the
+const aboutNodeGC = `It makes two rounds with --wait between them, and deletes as "porin node delete --machine-is-off" does what both find to be gone, unless records of the
 node have changed meanwhile: a node is gone when the API server has no Node with its name and UID.
 While there is no Node of the name, the records stay as long as a pod is bound to it. When the Node was created again, they stay
 until an agent has written the new UID under another key. An agent that goes on under the same key writes it to these records.
@@ -148,3 +147,35 @@ each packet that is denied or dropped. The agent does not see all of a flood: lo
 In JSON each flow is a line of its own. The agent keeps the last flows only; --last begins with some of them.`
 
 const aboutEvents = `In JSON each event is a line of its own. The agent keeps the last events only: gaps show in seq.`
+
+const aboutClusterDiff = aboutPolicyDiff + `
+A connection between two nodes is seen by both, and counts twice among those seen.`
+
+const aboutClusterStatus = `It reads Nodes, pods and Porin's records at the API server with your kubeconfig, and runs porin status in the container of
+each agent, 20 at a time and each for 5 seconds. An agent that does not answer is a fault of its node. What many nodes say is one
+line. The exit code is 1 when something is wrong; with --wait, when it still is after that time.`
+
+const aboutClusterHealth = `It asks each agent which other nodes it does not reach (porin health --failing). A line has all paths from one node, or all to one
+node, that fail in the same part; "porin help health" explains the parts. The exit code is 1 when a path fails or an agent does
+not answer.`
+
+const aboutClusterDoctor = `It runs porin doctor on each node, which examines and changes nothing. What many nodes find is one line; -o json has the answer
+of each node. The exit code is 1 when something disagrees, or an agent does not answer.`
+
+const aboutClusterMonitor = aboutMonitor + `
+A line begins with the node that has seen the packet. Lines are in the order of time. A line that comes more than half a second
+after later ones is marked as late.`
+
+const aboutSysdump = `FILE is a tar.gz that is not there yet, or - for stdout: the agent's answers (status, doctor, health, endpoints, events, the last
+flows) and links, routes, rules and neighbours of the kernel, at most 5 MiB. README.txt in it says what is missing, and why.
+Reservations and their tokens are left out.`
+
+const aboutClusterSysdump = `FILE is a tar.gz that is not there yet, or - for stdout: the archives of "porin sysdump" of all nodes, 20 at a time, the logs of
+agents and proxies, Nodes, events, DaemonSets, policies and Porin's records. README.txt in it says what is missing, and why.
+Reservations, their tokens, annotations and the environment of containers are left out.`
+
+const aboutConnectivity = `It makes the namespace porin-connectivity with a server and a client on each node, a Service and host port of each server, and a
+policy, tries all paths and removes them, after Ctrl-C, too. The pods run the image of the agents: nothing is pulled. Only addresses
+that --outside names are reached outside of the cluster. The table has the paths that work; the list below it names the part at
+fault: network (between nodes), tunnel, route, mtu, datapath, policy, kube-proxy, host-port, dns, outside, node (its pods do not start) or
+probe (they do not answer). The exit code is 1 when a path fails.`

@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"path/filepath"
 	"runtime"
 	"syscall"
 	"time"
@@ -15,17 +16,26 @@ import (
 
 	"porin.dev/porin/api/v1/client"
 	"porin.dev/porin/cells/datapath"
+	"porin.dev/porin/cmd/porin/fleet"
 	"porin.dev/porin/internal/version"
 )
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	code := run(ctx, os.Args[1:], environment{
+	code := run(ctx, arguments(os.Args), environment{
 		in: os.Stdin, out: os.Stdout, err: os.Stderr, colours: isTerminal(os.Stdout) && os.Getenv("NO_COLOR") == "",
-		getenv: os.Getenv, now: time.Now, inspect: datapath.Inspect,
+		getenv: os.Getenv, now: time.Now, inspect: datapath.Inspect, dial: dialCluster,
 	})
 	stop()
 	os.Exit(code)
+}
+
+// arguments are the words after the program's name. As the plugin kubectl-porin, the program is porin cluster.
+func arguments(args []string) []string {
+	if filepath.Base(args[0]) == "kubectl-porin" {
+		return append([]string{clusterGroup}, args[1:]...)
+	}
+	return args[1:]
 }
 
 // environment is all that the program takes from the process it runs in.
@@ -36,13 +46,15 @@ type environment struct {
 	getenv   func(string) string
 	now      func() time.Time
 	inspect  func(bpfRoot string) (datapath.Inspection, error)
+	dial     func(kubeconfig, context, namespace string) (fleet.Cluster, *client.Client, func(), error)
 }
 
 // session is one run of a command.
 type session struct {
 	environment
 	options
-	client *client.Client
+	client  *client.Client
+	cluster fleet.Cluster // of the commands of "porin cluster"
 }
 
 // run is the program: it returns the exit code.

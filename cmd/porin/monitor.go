@@ -4,6 +4,8 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"io"
+	"math"
 	"net/netip"
 	"strings"
 
@@ -13,8 +15,18 @@ import (
 )
 
 func monitor(ctx context.Context, s *session, _ []string) error {
-	options := client.FlowOptions{
-		Since: s.since, Follow: s.follow, Last: int(s.last), Pod: s.pod, Verdicts: s.verdicts, Reasons: s.reasons, Protocol: s.protocol, Port: s.port,
+	options, err := s.flows.client(s.follow)
+	if err != nil {
+		return err
+	}
+	if s.untilEOF {
+		var end context.CancelFunc
+		ctx, end = context.WithCancel(ctx)
+		defer end()
+		go func() {
+			_, _ = io.Copy(io.Discard, s.in)
+			end()
+		}()
 	}
 	for flow, err := range s.client.Flows(ctx, options) {
 		if err != nil && s.follow && ctx.Err() != nil {
@@ -29,7 +41,7 @@ func monitor(ctx context.Context, s *session, _ []string) error {
 		case flow.Lost > 0:
 			_, err = fmt.Fprintf(s.err, "porin: %s lost\n", plural(flow.Lost, "flow"))
 		default:
-			_, err = fmt.Fprintln(s.out, flowLine(flow))
+			_, err = fmt.Fprintln(s.out, flowLine(s, flow, flowWidth))
 		}
 		if err != nil {
 			return err
@@ -41,13 +53,22 @@ func monitor(ctx context.Context, s *session, _ []string) error {
 	return nil
 }
 
+// flowWidth is how long the line of a flow may be without -o wide, in letters. minText of them are left beside a long
+// name of a node.
+const (
+	flowWidth = 160
+	minText   = 60
+)
+
+var verdictColours = map[string]colour{v1.FlowAllowed: green, v1.FlowAudit: yellow, v1.FlowDenied: red, v1.FlowDropped: red}
+
 // flowLine has columns of fixed width where it can, as the next line is unknown.
-func flowLine(f v1.Flow) string {
+func flowLine(s *session, f v1.Flow, width int) string {
 	from, to := f.From, f.To
 	if f.Protocol == "ICMP" || f.Protocol == "ICMPv6" {
 		from.Port, to.Port = 0, 0 // an echo's identifier
 	}
-	line := fmt.Sprintf("%s  %-7s  %-6s  %s -> %s", timestamp(f.Time), f.Verdict, f.Protocol, flowEndText(from), flowEndText(to))
+	line := fmt.Sprintf("%-6s  %s -> %s", f.Protocol, flowEndText(from), flowEndText(to))
 	if len(to.Names) > 0 {
 		line += " named " + strings.Join(to.Names, ", ")
 	}
@@ -60,7 +81,24 @@ func flowLine(f v1.Flow) string {
 	if why := flowReason(f); why != "" {
 		line += "  " + why
 	}
-	return printable(line)
+	if s.output.value == "wide" {
+		line += flowLabels("from", from) + flowLabels("to", to)
+		width = math.MaxInt
+	}
+	before, verdict := timestamp(f.Time)+"  ", fmt.Sprintf("%-7.7s", printable(f.Verdict))
+	text := []rune(printable(line))
+	if room := max(width-len(before)-len(verdict)-2, minText); len(text) > room {
+		text = append(text[:room-1], '…')
+	}
+	return before + s.paint(verdictColours[f.Verdict], verdict) + "  " + string(text)
+}
+
+// flowLabels is " from{app=web}", or "" without labels.
+func flowLabels(name string, e v1.FlowEnd) string {
+	if len(e.Labels) == 0 {
+		return ""
+	}
+	return " " + name + "{" + strings.ReplaceAll(labelsText(e.Labels), " ", ",") + "}"
 }
 
 // flowEndText is "demo/web:80" for a pod, and the address for others.

@@ -108,9 +108,9 @@ func nodeNames(ctx context.Context, s *session) (all []cobra.Completion) {
 // nodeGC works at the API server. It asks no agent.
 func nodeGC(ctx context.Context, s *session, _ []string) error {
 	if s.wait < 0 {
-		return usageOf([]string{"node", "gc"}, "--wait: want a time of zero or more, such as 10m")
+		return usageOf([]string{clusterGroup, "node", "gc"}, "--wait: want a time of zero or more, such as 10m")
 	}
-	server, b, err := s.apiServer()
+	server, b, err := dialRecords(s.kubeconfig, s.kubeContext)
 	if err != nil {
 		return err
 	}

@@ -24,7 +24,7 @@ type global struct {
 
 func newGlobal(getenv func(string) string) *global {
 	g := &global{
-		socket: v1.DefaultSocket, output: newChoice("table", "json"), colour: newChoice("auto", "always", "never"), timeout: 30 * time.Second,
+		socket: v1.DefaultSocket, output: newChoice("table", "wide", "json"), colour: newChoice("auto", "always", "never"), timeout: 30 * time.Second,
 	}
 	if socket := getenv(socketVariable); socket != "" {
 		g.socket = socket
@@ -35,7 +35,7 @@ func newGlobal(getenv func(string) string) *global {
 func (g *global) flags(fs *pflag.FlagSet) {
 	fs.SortFlags = false
 	fs.StringVar(&g.socket, "socket", g.socket, "`path` of the agent's socket; also from "+socketVariable)
-	fs.VarP(&g.output, "output", "o", "`format` of the output: table or json")
+	fs.VarP(&g.output, "output", "o", "`format` of the output: table, wide (monitor shows whole lines and labels) or json")
 	fs.Var(&g.colour, "color", "`when` to colour tables: auto (on a terminal, without NO_COLOR), always or never")
 	fs.DurationVar(&g.timeout, "timeout", g.timeout, "`time` to wait for the agent")
 }
@@ -53,7 +53,7 @@ type options struct {
 	valid       []string // gc; nil when it is not given
 	dryRun      bool     // gc, node gc, policy apply
 	follow      bool     // events, monitor
-	since       uint64   // events, monitor
+	since       uint64   // events
 	bpfRoot     string   // bpf
 	pool        poolOptions
 
@@ -67,9 +67,8 @@ type options struct {
 	protocol string   // policy explain, monitor
 	port     uint16   // policy explain, monitor
 
-	last              uint     // monitor
-	pod               string   // monitor
-	verdicts, reasons []string // monitor
+	flows    flowOptions // monitor, cluster monitor
+	untilEOF bool        // monitor
 
 	incarnation  string // node delete, node reset
 	machineIsOff bool   // node delete
@@ -77,8 +76,12 @@ type options struct {
 	end          bool   // ipam recover
 	force        bool   // ipam recover
 
-	kubeconfig, kubeContext string        // administrator
-	wait                    time.Duration // node gc
+	nodes, outside []string // cluster connectivity
+	cleanup        bool     // cluster connectivity
+
+	kubeconfig, kubeContext string        // administrator, cluster
+	agentNamespace          string        // cluster
+	wait                    time.Duration // node gc, cluster status
 }
 
 func networkFlag(fs *pflag.FlagSet, o *options) {
@@ -141,6 +144,20 @@ func nodeGCFlags(fs *pflag.FlagSet, o *options) {
 	fs.BoolVar(&o.dryRun, "dry-run", false, "only show what would be deleted")
 }
 
+func clusterStatusFlags(fs *pflag.FlagSet, o *options) {
+	fs.DurationVar(&o.wait, "wait", 0, "`time` to wait until nothing is wrong")
+}
+
+func connectivityFlags(fs *pflag.FlagSet, o *options) {
+	fs.StringSliceVar(&o.nodes, "nodes", nil, "only these `nodes`, comma separated; the first ten when it is not given")
+	fs.StringSliceVar(&o.outside, "outside", nil, "`addresses` with ports outside of the cluster, comma separated, that pods of each node shall reach")
+	fs.BoolVar(&o.cleanup, "cleanup", false, "only remove what an earlier test has left")
+}
+
+func serveFlags(fs *pflag.FlagSet, o *options) {
+	fs.StringVar(&o.owner, "name", "", "the server's `name`")
+}
+
 func recoverFlags(fs *pflag.FlagSet, o *options) {
 	fs.BoolVar(&o.begin, "begin", false, "the store is to be restored from a backup: no node claims a block until the end")
 	fs.BoolVar(&o.end, "end", false, "nodes may claim blocks again; refused while nodes have not written theirs")
@@ -177,17 +194,6 @@ func eventFlags(fs *pflag.FlagSet, o *options) {
 	fs.Uint64Var(&o.since, "since", 0, "only events after this `seq`")
 }
 
-func monitorFlags(fs *pflag.FlagSet, o *options) {
-	fs.BoolVarP(&o.follow, "follow", "f", false, "go on with what happens, until interrupted")
-	fs.StringVar(&o.pod, "pod", "", "only flows from or to this `pod` (NAMESPACE/NAME) of the node")
-	fs.StringSliceVar(&o.verdicts, "verdict", nil, "only these `verdicts`, comma separated: allowed, audit, denied, dropped")
-	fs.StringSliceVar(&o.reasons, "reason", nil, "only packets dropped for these `reasons`, comma separated, such as policy-ingress")
-	fs.StringVar(&o.protocol, "protocol", "", "only this `protocol`: tcp, udp, sctp, icmp, icmpv6 or a number")
-	fs.Uint16Var(&o.port, "port", 0, "only this `port` of the destination, or of the Service")
-	fs.Uint64Var(&o.since, "since", 0, "only flows after this `seq`")
-	fs.UintVar(&o.last, "last", 0, "begin with this `number` of flows that there are")
-}
-
 // choice is a flag that takes one of a few values; the first is the default.
 type choice struct {
 	value string
@@ -205,7 +211,8 @@ func (c *choice) Type() string { return "string" }
 // Set is pflag.Value.
 func (c *choice) Set(value string) error {
 	if !slices.Contains(c.all, value) {
-		return fmt.Errorf("want %s", strings.Join(c.all, " or "))
+		last := len(c.all) - 1
+		return fmt.Errorf("want %s or %s", strings.Join(c.all[:last], ", "), c.all[last])
 	}
 	c.value = value
 	return nil

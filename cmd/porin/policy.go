@@ -174,33 +174,35 @@ func policyExplain(ctx context.Context, s *session, _ []string) error {
 	}
 	x, err := s.client.ExplainPolicy(ctx, s.from, s.to, s.protocol, s.port)
 	err = withHint(err, "give a pod as NAMESPACE/NAME or by an address, a node by its address, and a Service by that of a pod behind it")
-	return s.show(x, err, func(w io.Writer) {
-		row(w, "From:", peerText(x.From))
-		row(w, "To:", peerText(x.To))
-		if x.Port == 0 {
-			row(w, "Protocol:", x.Protocol)
-		} else {
-			row(w, "Protocol:", fmt.Sprintf("%s, port %d", x.Protocol, x.Port))
+	return s.show(x, err, func(w io.Writer) { explanationTable(w, x) })
+}
+
+func explanationTable(w io.Writer, x v1.PolicyExplanation) {
+	row(w, "From:", peerText(x.From))
+	row(w, "To:", peerText(x.To))
+	if x.Port == 0 {
+		row(w, "Protocol:", x.Protocol)
+	} else {
+		row(w, "Protocol:", fmt.Sprintf("%s, port %d", x.Protocol, x.Port))
+	}
+	row(w, "Egress:", decisionText(x.Egress))
+	row(w, "Ingress:", decisionText(x.Ingress))
+	row(w, "Verdict:", explainedVerdict(x))
+	if x.To.Kind == "world" && !x.Allowed {
+		row(w, "Note:", "if this is a Service, ask about the pod behind it: policies do not see a Service's address")
+	}
+	for _, side := range []struct {
+		name     string
+		decision *v1.PolicyDecision
+	}{{"egress", x.AuditEgress}, {"ingress", x.AuditIngress}} {
+		if side.decision != nil {
+			row(w, "Audit:", side.name+" would be "+decisionText(*side.decision))
 		}
-		row(w, "Egress:", decisionText(x.Egress))
-		row(w, "Ingress:", decisionText(x.Ingress))
-		row(w, "Verdict:", explainedVerdict(x))
-		if x.To.Kind == "world" && !x.Allowed {
-			row(w, "Note:", "if this is a Service, ask about the pod behind it: policies do not see a Service's address")
-		}
-		for _, side := range []struct {
-			name     string
-			decision *v1.PolicyDecision
-		}{{"egress", x.AuditEgress}, {"ingress", x.AuditIngress}} {
-			if side.decision != nil {
-				row(w, "Audit:", side.name+" would be "+decisionText(*side.decision))
-			}
-		}
-		row(w, "Datapath:", datapathText(x.Datapath))
-		if x.Error != "" {
-			row(w, "Not in force:", x.Error)
-		}
-	})
+	}
+	row(w, "Datapath:", datapathText(x.Datapath))
+	if x.Error != "" {
+		row(w, "Not in force:", x.Error)
+	}
 }
 
 // explainedVerdict is the verdict of the policies of this node, and whether the proxy serves the allowed connections.

@@ -39,15 +39,16 @@ func TestStories(t *testing.T) {
 		RequireUniqueNames: true,
 		UpdateScripts:      os.Getenv("UPDATE_SCRIPTS") != "",
 		Cmds: story.Verbs{
-			"porin": porin, "code": code, "agent": agent,
+			"porin": porin, "code": code, "agent": agent, "cluster": changeCluster,
 		}.Checked(t),
 	})
 }
 
 // world is one script's machine.
 type world struct {
-	agent *fakeAgent
-	code  int // of the last porin
+	agent   *fakeAgent
+	cluster *fakeCluster
+	code    int // of the last porin
 }
 
 type worldKey struct{}
@@ -60,6 +61,9 @@ func setupStory(env *testscript.Env) error {
 		if w.agent != nil {
 			w.agent.close()
 		}
+		if w.cluster != nil {
+			w.cluster.close()
+		}
 	})
 	return nil
 }
@@ -70,7 +74,7 @@ func porin(ts *testscript.TestScript, neg bool, args []string) {
 	out, errs := ts.Stdout(), ts.Stderr()
 	w.code = run(context.Background(), args, environment{
 		in: &stdin{ts: ts}, out: out, err: errs, getenv: ts.Getenv, now: func() time.Time { return noon },
-		inspect: inspect,
+		inspect: inspect, dial: w.cluster.dial,
 	})
 	if (w.code != 0) != neg {
 		ts.Fatalf("exit code %d", w.code)

@@ -15,6 +15,9 @@ const aboutPorin = `Porin gives the containers of this node their network; this 
 
 ` + aboutExit
 
+// clusterGroup has the commands that ask all agents of a cluster.
+const clusterGroup = "cluster"
+
 // newRoot makes the tree of cobra commands from the table.
 func newRoot(ctx context.Context, env environment) *cobra.Command {
 	root := newGroup("porin", aboutPorin)
@@ -28,18 +31,22 @@ func newRoot(ctx context.Context, env environment) *cobra.Command {
 	for name, choice := range map[string]choice{"output": g.output, "color": g.colour} {
 		_ = root.RegisterFlagCompletionFunc(name, cobra.FixedCompletions(choice.all, cobra.ShellCompDirectiveNoFileComp)) // there is such a flag
 	}
-	groups := map[string]*cobra.Command{}
+	groups := map[string]*cobra.Command{"": root}
 	for _, c := range commands() {
+		words := strings.Fields(c.name)
 		parent := root
-		if name, _, ok := strings.Cut(c.name, " "); ok {
-			if groups[name] == nil {
-				groups[name] = newGroup(name, "")
-				root.AddCommand(groups[name])
+		for i := range len(words) - 1 {
+			path := strings.Join(words[:i+1], " ")
+			if groups[path] == nil {
+				groups[path] = newGroup(words[i], "")
+				groups[path].Hidden = c.hidden
+				parent.AddCommand(groups[path])
 			}
-			parent = groups[name]
+			parent = groups[path]
 		}
 		parent.AddCommand(c.tree(ctx, env, g))
 	}
+	delete(groups, "")
 	for _, group := range groups {
 		var names []string
 		for _, c := range group.Commands() {
@@ -74,6 +81,7 @@ func (c command) tree(ctx context.Context, env environment, g *global) *cobra.Co
 		Args: func(_ *cobra.Command, args []string) error { return c.checkArguments(path, args) },
 		RunE: func(_ *cobra.Command, args []string) error { return c.execute(ctx, s, path, args) },
 	}
+	t.Hidden = c.hidden
 	t.Flags().SortFlags = false
 	if c.flags != nil {
 		c.flags(t.Flags(), &s.options)
@@ -82,12 +90,12 @@ func (c command) tree(ctx context.Context, env environment, g *global) *cobra.Co
 		if c.arguments == nil || len(args) > 0 {
 			return nil, cobra.ShellCompDirectiveNoFileComp
 		}
-		return s.complete(ctx, c.arguments)
+		return s.complete(ctx, path[0], c.arguments)
 	}
 	for name, of := range flagValues {
 		// It fails when the command has no such flag.
 		_ = t.RegisterFlagCompletionFunc(name, func(*cobra.Command, []string, string) ([]cobra.Completion, cobra.ShellCompDirective) {
-			return s.complete(ctx, of)
+			return s.complete(ctx, path[0], of)
 		})
 	}
 	return t
@@ -100,7 +108,7 @@ func (c command) execute(ctx context.Context, s *session, path, args []string) e
 	if s.colour.value != "auto" {
 		s.colours = s.colour.value == "always"
 	}
-	disconnect, err := s.connect()
+	disconnect, err := s.connect(path[0])
 	if err != nil {
 		return err
 	}
@@ -151,11 +159,11 @@ const completionTimeout = time.Second
 // candidates returns the words that may come next. Without an agent there are none.
 type candidates func(context.Context, *session) []cobra.Completion
 
-// complete is the completion of cobra that asks the agent.
-func (s *session) complete(ctx context.Context, of candidates) ([]cobra.Completion, cobra.ShellCompDirective) {
+// complete is the completion of cobra that asks the agent, or the API server.
+func (s *session) complete(ctx context.Context, group string, of candidates) ([]cobra.Completion, cobra.ShellCompDirective) {
 	ctx, cancel := context.WithTimeout(ctx, completionTimeout)
 	defer cancel()
-	disconnect, err := s.connect()
+	disconnect, err := s.connect(group)
 	if err != nil {
 		return nil, cobra.ShellCompDirectiveNoFileComp
 	}

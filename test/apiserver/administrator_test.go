@@ -44,19 +44,19 @@ func TestAdministrator(t *testing.T) {
 	})
 	socket, admin := "--socket="+n.machine.Socket, "--kubeconfig="+n.AdminKubeconfig(t)
 	create := []string{"pool", "create", "default", "--prefix=10.64.0.0/16"}
-	run(true, "porin pool create, or pool set, with --kubeconfig FILE", append(create, socket)...)
-	run(true, "forbidden", append(create, "--kubeconfig="+n.AccountKubeconfig(t, "porin-node-gc"))...)
-	run(false, "10.64.0.0/16", append(create, admin)...)
+	run(true, "porin cluster pool create, or pool set", append(create, socket)...)
+	run(true, "forbidden", append([]string{"cluster"}, append(create, "--kubeconfig="+n.AccountKubeconfig(t, "porin-node-gc"))...)...)
+	run(false, "10.64.0.0/16", append([]string{"cluster"}, append(create, admin)...)...)
 	n.attach("web", n.create("web", nil))
 	run(false, "10.64.0.0/16", "pool", "list", socket)
 	run(false, n.machine.Name, "node", "list", socket)
-	run(false, n.machine.Name, "node", "list", admin)
-	run(true, "porin node delete with --kubeconfig FILE", "node", "delete", n.machine.Name, "--machine-is-off", socket)
-	run(true, "porin ipam recover --end with --kubeconfig FILE", "ipam", "recover", "--end", socket)
-	run(true, "its machine", "node", "delete", n.machine.Name, admin)
-	run(false, "blue", "pool", "create", "blue", "--prefix=10.65.0.0/16", admin)
-	run(false, "10.66.0.0/16", "pool", "set", "blue", "--prefix=10.65.0.0/16,10.66.0.0/16", admin)
-	run(false, "deleted", "pool", "delete", "blue", admin)
+	run(false, n.machine.Name, "cluster", "node", "list", admin)
+	run(true, "porin cluster node delete", "node", "delete", n.machine.Name, "--machine-is-off", socket)
+	run(true, "porin cluster ipam recover --end", "ipam", "recover", "--end", socket)
+	run(true, "its machine", "cluster", "node", "delete", n.machine.Name, admin)
+	run(false, "blue", "cluster", "pool", "create", "blue", "--prefix=10.65.0.0/16", admin)
+	run(false, "10.66.0.0/16", "cluster", "pool", "set", "blue", "--prefix=10.65.0.0/16,10.66.0.0/16", admin)
+	run(false, "deleted", "cluster", "pool", "delete", "blue", admin)
 	for _, request := range n.Requests(t) {
 		if request.Code == http.StatusForbidden {
 			t.Errorf("the agent has tried what its role does not cover: %+v", request)
@@ -64,8 +64,8 @@ func TestAdministrator(t *testing.T) {
 	}
 }
 
-// TestRightsNodeGC: porin node gc runs with its ClusterRole alone, under the admission policies, and uses every right
-// of it. It leaves a node whose Node is there.
+// TestRightsNodeGC: porin cluster node gc runs with its ClusterRole alone, under the admission policies, and uses every
+// right of it. It leaves a node whose Node is there.
 func TestRightsNodeGC(t *testing.T) {
 	const account = "porin-node-gc"
 	c := newCluster(t, apiserver.StartLocal(t))
@@ -84,8 +84,8 @@ func TestRightsNodeGC(t *testing.T) {
 	here := func(f func() error) error { return f() }
 	gc := func(says string) {
 		t.Helper()
-		if text, err := porin(t, here, "node", "gc", "--wait=0s", "--kubeconfig="+kubeconfig); err != nil || !strings.Contains(text, says) {
-			t.Errorf("porin node gc: %v: %s, want %q", err, text, says)
+		if text, err := porin(t, here, "cluster", "node", "gc", "--wait=0s", "--kubeconfig="+kubeconfig); err != nil || !strings.Contains(text, says) {
+			t.Errorf("porin cluster node gc: %v: %s, want %q", err, text, says)
 		}
 	}
 	gc("there is no Node node1")
@@ -110,12 +110,12 @@ func TestRightsNodeGC(t *testing.T) {
 		unused := maps.Clone(rights)
 		for _, request := range c.RequestsOf(t, account) {
 			if request.Code == http.StatusForbidden {
-				t.Fatalf("the role lacks what porin node gc asks for: %+v", request)
+				t.Fatalf("the role lacks what porin cluster node gc asks for: %+v", request)
 			}
 			delete(unused, request.Verb+" "+request.Group+"/"+request.Resource)
 		}
 		if len(unused) > 0 {
-			return fmt.Errorf("rights that porin node gc has not used: %q", slices.Sorted(maps.Keys(unused)))
+			return fmt.Errorf("rights that porin cluster node gc has not used: %q", slices.Sorted(maps.Keys(unused)))
 		}
 		return nil
 	})

@@ -94,7 +94,7 @@ const storePool = "10.200.0.0/16"
 // createPool creates the default pool at the API server, as an administrator does.
 func createPool(t *testing.T, node *testutil.Node, kubeconfig string) {
 	t.Helper()
-	create := exec.CommandContext(t.Context(), filepath.Join(testutil.Build(t), "porin"), "pool", "create", "default", "--quarantine=0s", "--prefix="+storePool, kubeconfig)
+	create := exec.CommandContext(t.Context(), filepath.Join(testutil.Build(t), "porin"), "cluster", "pool", "create", "default", "--quarantine=0s", "--prefix="+storePool, kubeconfig)
 	create.Stderr = os.Stderr
 	if err := node.Do(create.Run); err != nil {
 		t.Fatalf("create the pool: %v", err)

@@ -75,8 +75,7 @@ func render(t *testing.T, c *chart.Chart, namespace, values string) (string, err
 // image is the one value without a default.
 const image = "image: {repository: porin.dev/porin}\n"
 
-// TestManifest: deploy/porin.yaml is the chart with its defaults, and deploy/cleanup.yaml is what takes the place of the
-// agents in the end.
+// TestManifest: deploy/porin.yaml is the chart with its defaults, and deploy/cleanup.yaml the DaemonSet of the cleanup.
 func TestManifest(t *testing.T) {
 	all, err := render(t, load(t), "kube-system", image)
 	if err != nil {
@@ -189,6 +188,8 @@ func TestRender(t *testing.T) {
 		{"ipam: {mode: multi-pool}", []string{"ipam-mode: multi-pool"}, []string{"PorinPool default"}},
 		{"ipam: {mode: multi-pool, defaultPool: [10.0.0.0/16, 'fd00::/64']}", []string{"PorinPool default", "- 10.0.0.0/16", "- fd00::/64"}, nil},
 		{"metrics: {address: '0.0.0.0:9964', podMonitor: {enabled: true, labels: {release: a}}}", []string{"PodMonitor porin-agent", "containerPort: 9964", "release: a"}, nil},
+		{"metrics: {alerts: {enabled: true, labels: {release: a}}, dashboard: {enabled: true}}", []string{"PrometheusRule porin", "release: a", "alert: PorinAgentDown",
+			"ConfigMap porin-dashboard", `grafana_dashboard: "1"`}, nil},
 		{"flowSchema: {enabled: true}", []string{"FlowSchema porin-agent"}, nil},
 		{"apiServer: {urls: ['https://192.0.2.1:6443']}", []string{`kubernetes-api-server: ["https://192.0.2.1:6443"]`}, nil},
 		{"agent: {extraConfig: {monitor-flows: 1000000, policy-audit: true, masquerade-exclude: [10.0.0.0/8]}}", []string{"monitor-flows: 1000000\n", "policy-audit: true"}, nil},
@@ -222,7 +223,7 @@ func TestRender(t *testing.T) {
 	}
 }
 
-var namespacedKinds = []string{"ServiceAccount", "ConfigMap", "Role", "RoleBinding", "DaemonSet", "CronJob", "PodMonitor"}
+var namespacedKinds = []string{"ServiceAccount", "ConfigMap", "Role", "RoleBinding", "DaemonSet", "CronJob", "PodMonitor", "PrometheusRule"}
 
 type object struct {
 	Kind     string
@@ -267,7 +268,7 @@ func TestChecksum(t *testing.T) {
 // TestFiles: Helm packs no file that is not the chart's.
 func TestFiles(t *testing.T) {
 	for _, file := range load(t).Raw {
-		if dir := filepath.Dir(file.Name); dir != "." && dir != "templates" {
+		if dir := filepath.Dir(file.Name); dir != "." && dir != "templates" && dir != "files" {
 			t.Errorf("the chart has %s", file.Name)
 		}
 	}

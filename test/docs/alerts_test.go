@@ -14,7 +14,6 @@ var (
 	selector    = regexp.MustCompile(`([a-z]+)[!=]~?"`)
 	metricRow   = regexp.MustCompile("(?m)^\\| `(porin_[a-z0-9_]+)` \\| ([^|]*) \\|")
 	findingKind = regexp.MustCompile("(?m)^\\| `([a-z0-9-]+)`[^|]*\\| [a-z]+ \\|")
-	yamlBlock   = regexp.MustCompile("(?ms)^```yaml\n(.*?)^```$")
 )
 
 // metrics returns the labels of each metric of docs/reference/metrics.md.
@@ -30,13 +29,16 @@ func metrics(t *testing.T) map[string][]string {
 	return known
 }
 
-// TestAlertsNameMetrics wants metrics in docs/alerts.md and docs/sizing.md that exist, with labels that they have.
+// alerts are the rules for Prometheus.
+const alerts = "deploy/chart/files/alerts.yaml"
+
+// TestAlertsNameMetrics wants metrics in rules, dashboard and pages that exist, with labels that they have.
 func TestAlertsNameMetrics(t *testing.T) {
 	known := metrics(t)
-	for _, page := range []string{"alerts.md", "sizing.md"} {
-		uses := metricUse.FindAllStringSubmatch(read(t, root+"/docs/"+page), -1)
+	for _, page := range []string{alerts, "deploy/chart/files/dashboard.json", "docs/alerts.md", "docs/sizing.md"} {
+		uses := metricUse.FindAllStringSubmatch(strings.ReplaceAll(read(t, root+"/"+page), `\"`, `"`), -1)
 		if len(uses) == 0 {
-			t.Errorf("docs/%s names no metric", page)
+			t.Errorf("%s names no metric", page)
 		}
 		for _, use := range uses {
 			labels, ok := known[use[1]]
@@ -46,24 +48,20 @@ func TestAlertsNameMetrics(t *testing.T) {
 				}
 			}
 			if !ok {
-				t.Errorf("docs/%s names %s, which docs/reference/metrics.md lacks", page, use[1])
+				t.Errorf("%s names %s, which docs/reference/metrics.md lacks", page, use[1])
 			}
 			for _, label := range selector.FindAllStringSubmatch(use[2], -1) {
 				if !slices.Contains(labels, label[1]) {
-					t.Errorf("docs/%s selects by the label %s of %s, which it lacks", page, label[1], use[1])
+					t.Errorf("%s selects by the label %s of %s, which it lacks", page, label[1], use[1])
 				}
 			}
 		}
 	}
 }
 
-// TestAlertRules reads the rules of docs/alerts.md, and compares them with the tables of the page.
+// TestAlertRules compares the rules with the tables of docs/alerts.md.
 func TestAlertRules(t *testing.T) {
 	page := read(t, root+"/docs/alerts.md")
-	block := yamlBlock.FindStringSubmatch(page)
-	if block == nil {
-		t.Fatal("docs/alerts.md has no rules")
-	}
 	var rules struct {
 		Groups []struct {
 			Name  string
@@ -73,13 +71,13 @@ func TestAlertRules(t *testing.T) {
 			}
 		}
 	}
-	if err := yaml.UnmarshalStrict([]byte(block[1]), &rules); err != nil || len(rules.Groups) != 1 {
+	if err := yaml.UnmarshalStrict([]byte(read(t, root+"/"+alerts)), &rules); err != nil || len(rules.Groups) != 1 {
 		t.Fatalf("%d groups of rules, want 1: %v", len(rules.Groups), err)
 	}
 	urgent := ""
 	for _, r := range rules.Groups[0].Rules {
-		if r.Expr == "" || r.Annotations["summary"] == "" {
-			t.Errorf("%s has no expression or summary", r.Alert)
+		if r.Expr == "" || r.Annotations["summary"] == "" || r.Annotations["runbook_url"] == "" {
+			t.Errorf("%s has no expression, summary or link", r.Alert)
 		}
 		if !strings.Contains(page, "| `"+r.Alert+"` | "+r.Labels["severity"]+" |") {
 			t.Errorf("the table of docs/alerts.md lacks %s with severity %s", r.Alert, r.Labels["severity"])

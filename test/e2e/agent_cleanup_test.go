@@ -194,7 +194,7 @@ func testCleanup(t *testing.T, r *cleanupRig) {
 	}
 	for _, want := range []string{
 		"removed link porin-vxlan\n", "removed link porin-l7\n", "removed program to_uplink of eth0\n", "removed program from_uplink of eth0\n", "removed table inet porin\n", "removed network namespace ",
-		"removed file " + r.own[1] + "\n", "left sysctl net.ipv4.ip_forward = 1", "left " + r.others[0] + ": Porin has not made it\n", "left records of the node at the API server: porin node delete " + r.node.Name,
+		"removed file " + r.own[1] + "\n", "left sysctl net.ipv4.ip_forward = 1", "left " + r.others[0] + ": Porin has not made it\n", "left records of the node at the API server: porin cluster node delete " + r.node.Name,
 	} {
 		if !strings.Contains(out, want) {
 			t.Errorf("it does not say %q", want)

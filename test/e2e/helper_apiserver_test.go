@@ -170,10 +170,10 @@ func (r *rig) configure(flags ...string) {
 	r.agent.Configure(slices.Concat(r.server.store(flags), r.server.flags)...)
 }
 
-// asAdmin runs porin with an administrator's kubeconfig.
+// asAdmin runs porin cluster with an administrator's kubeconfig.
 func (s *apiServer) asAdmin(args ...string) finished {
 	s.t.Helper()
-	return run(s.t, func(start func() error) error { return start() }, nil, "porin", append(args, s.admin)...)
+	return run(s.t, func(start func() error) error { return start() }, nil, "porin", append(append([]string{"cluster"}, args...), s.admin)...)
 }
 
 // owns is nil when a node owns the blocks of addresses for the server.

@@ -11,6 +11,7 @@ import (
 	"net/url"
 	"strconv"
 	"strings"
+	"time"
 
 	v1 "porin.dev/porin/api/v1"
 )
@@ -39,8 +40,19 @@ type FlowOptions struct {
 	Follow bool
 	// Last begins with so many of the kept flows.
 	Last int
-	// Pod is NAMESPACE/NAME of one end.
-	Pod               string
+	// Age leaves out older flows; 0 is any age.
+	Age time.Duration
+	// Not leaves out flows that meet one of these, each NAME=VALUE of a parameter of GET /v1/flows.
+	Not []string
+	// Namespaces, Pod (NAMESPACE/NAME) and Label (a selector) are of one end.
+	Namespaces []string
+	Pod, Label string
+	// Name is of DNS; "*.example.com" is any name below.
+	Name string
+	// Direction is [v1.FlowEgress] or [v1.FlowIngress].
+	Direction string
+	// Policy is the NAMESPACE/NAME or NAME of the policy whose rule decided.
+	Policy            string
 	Verdicts, Reasons []string
 	Protocol          string
 	// Port is the destination's, or the Service's.
@@ -53,11 +65,18 @@ func (c *Client) Flows(ctx context.Context, options FlowOptions) iter.Seq2[v1.Fl
 	query := url.Values{}
 	setStream(query, options.Since, options.Follow)
 	for name, value := range map[string]string{
-		"pod": options.Pod, "verdict": strings.Join(options.Verdicts, ","), "reason": strings.Join(options.Reasons, ","), "protocol": options.Protocol,
+		"namespace": strings.Join(options.Namespaces, ","), "pod": options.Pod, "label": options.Label, "name": options.Name,
+		"direction": options.Direction, "policy": options.Policy, "verdict": strings.Join(options.Verdicts, ","), "reason": strings.Join(options.Reasons, ","), "protocol": options.Protocol,
 	} {
 		if value != "" {
 			query.Set(name, value)
 		}
+	}
+	if options.Age > 0 {
+		query.Set("age", options.Age.String())
+	}
+	if len(options.Not) > 0 {
+		query["not"] = options.Not
 	}
 	for name, value := range map[string]int{"last": options.Last, "port": int(options.Port)} {
 		if value != 0 {

@@ -21,11 +21,11 @@ func TestAgentRights(t *testing.T) {
 	adminapi.NewRoutes(b, nil, admin.NewPools(b), admin.NewNodes(b)).Mount(routes)
 	adminapi.NewNodeRoutes(b, admin.NewNodes(b)).Mount(routes)
 	for _, c := range []struct{ method, path, body, command string }{
-		{http.MethodPut, "/v1/pool/blue", `{"name": "blue"}`, "porin pool create, or pool set, with --kubeconfig"},
-		{http.MethodDelete, "/v1/pool/blue", "", "porin pool delete with --kubeconfig"},
-		{http.MethodPost, "/v1/node/one/delete", "{}", "porin node delete with --kubeconfig"},
-		{http.MethodPost, "/v1/node/one/reset", "{}", "porin node reset with --kubeconfig"},
-		{http.MethodPost, "/v1/recovery", `{"end": true}`, "porin ipam recover --end with --kubeconfig"},
+		{http.MethodPut, "/v1/pool/blue", `{"name": "blue"}`, "use porin cluster pool create, or pool set"},
+		{http.MethodDelete, "/v1/pool/blue", "", "use porin cluster pool delete"},
+		{http.MethodPost, "/v1/node/one/delete", "{}", "use porin cluster node delete"},
+		{http.MethodPost, "/v1/node/one/reset", "{}", "use porin cluster node reset"},
+		{http.MethodPost, "/v1/recovery", `{"end": true}`, "use porin cluster ipam recover --end"},
 	} {
 		w := httptest.NewRecorder()
 		routes.ServeHTTP(w, httptest.NewRequest(c.method, c.path, strings.NewReader(c.body)))

@@ -86,7 +86,7 @@ func (s Routes) putPool(w http.ResponseWriter, r *http.Request) error {
 		return fault.New(fault.Invalid, fmt.Sprintf("name %.64q: the path says %.64q", body.Name, name))
 	}
 	body.Name = name
-	if err := checkRights(s.backend, "pool create, or pool set,"); err != nil {
+	if err := checkRights(s.backend, "pool create, or pool set"); err != nil {
 		return err
 	}
 	wanted := poolOf(body)
@@ -186,5 +186,5 @@ func checkRights(b cluster.Backend, command string) error {
 	if !b.AgentRights {
 		return nil
 	}
-	return fault.New(fault.Forbidden, fmt.Sprintf("with --store kubernetes an agent has no right to do this: use porin %s with --kubeconfig FILE, which has an administrator's credentials", command))
+	return fault.New(fault.Forbidden, fmt.Sprintf("with --store kubernetes an agent has no right to do this: use porin cluster %s, which has your kubeconfig's rights", command))
 }

@@ -11,7 +11,7 @@
 //	rows_to    number, address of the node -> number of other rows
 //	ports, ... number, protocol, port (or range of ports, or type of ICMP) -> verdict; the most specific one decides
 //
-// What a number stands for never changes, and a packet without a row is denied. Only elements that differ are written,
+// The rows of a number never change, and a packet without a row is denied. Only elements that differ are written,
 // and numbers stay over a restart. The table is there only while a pod is restricted.
 //
 // A pod's policy is in force when to_uplink is on the devices, and then the pod and the devices are in the table; a

@@ -55,9 +55,9 @@ func New(namespace *os.File, log *slog.Logger) *Filter {
 	return &Filter{nft.New(namespace, table, log)}
 }
 
-// Apply makes the table what d says, also when other programs have changed it. When it fails, the table is as before, or
-// as d says if the kernel has not answered in time. A pod that is not in d is not restricted, also when a previous agent
-// did so: the first d must have all pods.
+// Apply makes the table what d says, also when other programs have changed it. When it fails, the table is as before,
+// or as d says if the kernel has not answered in time. A pod that is not in d is not restricted, also when a previous
+// agent did so: the first d must have all pods.
 func (f *Filter) Apply(d Desired) (err error) {
 	if len(d.Pods) == 0 {
 		err = f.Owner.Apply(nil) // the kernel may lack nf_tables

@@ -15,9 +15,9 @@ type rowset struct {
 	to   map[netip.Addr][]Row // to some addresses others do
 }
 
-// rowsets numbers sets of rows, from 1 on. What a number stands for never changes: other rows get another number. So a
+// rowsets numbers sets of rows, from 1 on. The rows of a number never change: other rows get another number. So a
 // packet finds the rows from before a change, those from after it, or none and is denied, but no mixture of both. Pods
-// with the same rows share them, and a next agent finds their number by what they say.
+// with the same rows share them, and a next agent finds their number by their content.
 type rowsets struct {
 	state     nft.State         // has the rows of all numbers that were given out
 	byContent map[string]uint32 // in the table before the change, and now

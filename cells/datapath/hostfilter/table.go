@@ -121,9 +121,9 @@ func neighbourDiscovery(r nft.Rule) nft.Rule {
 	return r.Transport(0, 1, 0).With(&expr.Range{Op: expr.CmpOpEq, Register: nft.Register(0), FromData: []byte{solicitation}, ToData: []byte{advertisement}})
 }
 
-// setRows returns the rules that write the number of the pod's rows to the packet's priority, and then that of its rows
-// to the address if there is one. Nothing reads the priority on the way to the node itself. nft cannot list a rule whose
-// key has a value from another map. A priority that the pod has set is overwritten.
+// setRows returns the rules that write the number of the pod's rows to the packet's priority, and over it the number
+// of its rows to the address if it has such rows. Nothing reads the priority on the way to the node itself. nft cannot
+// list a rule whose key has a value from another map. A priority that the pod has set is overwritten.
 func setRows() []nft.Rule {
 	rules := []nft.Rule{
 		setPriority(nft.On("no rows").With(&expr.Immediate{Register: nft.Register(0), Data: []byte(number(none))})),

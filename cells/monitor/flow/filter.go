@@ -6,47 +6,60 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
+
+	"k8s.io/apimachinery/pkg/labels"
 
 	v1 "porin.dev/porin/api/v1"
 	"porin.dev/porin/bpf/abi"
+	"porin.dev/porin/cells/policy/engine"
 	"porin.dev/porin/cells/policy/model"
 	"porin.dev/porin/internal/fault"
 )
 
 // filter is which flows a client wants; the zero filter wants all.
 type filter struct {
+	criteria
+	not  []criteria // a flow must meet none of them
+	from time.Time  // of the oldest flow; zero: any
+	last int        // only so many of the kept flows; 0: all
+}
+
+// criteria are met by a flow that meets each of them.
+type criteria struct {
+	namespaces     []string
 	namespace, pod string
+	labels         labels.Selector // of one end; nil: any
+	name           string          // of DNS; "*.example.com" is any below; "": any
+	direction      string          // of the pod that the packet was seen at; "": any
+	policy         string          // NAMESPACE/NAME or NAME of the policy whose rule decided; "": any
 	verdicts       []string
 	reasons        []string
 	protocol       model.Protocol // 0: any
 	port           uint16         // 0: any
-	last           int            // only so many of the kept flows; 0: all
 }
 
-func parseFilter(query url.Values) (f filter, err error) {
-	if text := query.Get("pod"); text != "" {
-		var ok bool
-		if f.namespace, f.pod, ok = strings.Cut(text, "/"); !ok || f.namespace == "" || f.pod == "" {
-			return f, invalid("pod", text, "NAMESPACE/NAME")
-		}
-	}
-	if f.verdicts, err = wordsIn(query, "verdict", v1.FlowVerdicts()); err != nil {
+func parseFilter(query url.Values, now time.Time) (f filter, err error) {
+	if f.criteria, err = parseCriteria(query); err != nil {
 		return f, err
 	}
-	if f.reasons, err = wordsIn(query, "reason", reasonNames()); err != nil {
-		return f, err
-	}
-	if text := query.Get("protocol"); text != "" {
-		if f.protocol, err = model.ParseProtocol(text); err != nil {
-			return f, fault.Wrap(fault.Invalid, err)
+	for _, text := range query["not"] {
+		name, value, ok := strings.Cut(text, "=")
+		if !ok || value == "" || !slices.Contains(criterionNames, name) {
+			return f, invalid("not", text, "NAME=VALUE of "+strings.Join(criterionNames, ", "))
 		}
-	}
-	if text := query.Get("port"); text != "" {
-		port, err := strconv.ParseUint(text, 10, 16)
-		if err != nil || port == 0 {
-			return f, invalid("port", text, "a number from 1 to 65535")
+		c, err := parseCriteria(url.Values{name: {value}})
+		if err != nil {
+			return f, err
 		}
-		f.port = uint16(port)
+		f.not = append(f.not, c)
+	}
+	if text := query.Get("age"); text != "" {
+		age, err := time.ParseDuration(text)
+		if err != nil || age <= 0 {
+			return f, invalid("age", text, "a time above zero, such as 5m")
+		}
+		f.from = now.Add(-age)
 	}
 	if text := query.Get("last"); text != "" {
 		if f.last, err = strconv.Atoi(text); err != nil || f.last < 1 {
@@ -54,6 +67,49 @@ func parseFilter(query url.Values) (f filter, err error) {
 		}
 	}
 	return f, nil
+}
+
+// criterionNames are the parameters that not takes.
+var criterionNames = []string{"namespace", "pod", "label", "name", "direction", "policy", "verdict", "reason", "protocol", "port"}
+
+func parseCriteria(query url.Values) (c criteria, err error) {
+	if text := query.Get("namespace"); text != "" {
+		c.namespaces = strings.Split(text, ",")
+	}
+	if text := query.Get("pod"); text != "" {
+		var ok bool
+		if c.namespace, c.pod, ok = strings.Cut(text, "/"); !ok || c.namespace == "" || c.pod == "" {
+			return c, invalid("pod", text, "NAMESPACE/NAME")
+		}
+	}
+	if text := query.Get("label"); text != "" {
+		if c.labels, err = labels.Parse(text); err != nil {
+			return c, invalid("label", text, "a selector, such as app=web,tier!=db")
+		}
+	}
+	c.name, c.policy = strings.ToLower(query.Get("name")), query.Get("policy")
+	if c.direction = query.Get("direction"); c.direction != "" && !slices.Contains(v1.FlowDirections(), c.direction) {
+		return c, invalid("direction", c.direction, strings.Join(v1.FlowDirections(), ", "))
+	}
+	if c.verdicts, err = wordsIn(query, "verdict", v1.FlowVerdicts()); err != nil {
+		return c, err
+	}
+	if c.reasons, err = wordsIn(query, "reason", reasonNames()); err != nil {
+		return c, err
+	}
+	if text := query.Get("protocol"); text != "" {
+		if c.protocol, err = model.ParseProtocol(text); err != nil {
+			return c, fault.Wrap(fault.Invalid, err)
+		}
+	}
+	if text := query.Get("port"); text != "" {
+		port, err := strconv.ParseUint(text, 10, 16)
+		if err != nil || port == 0 {
+			return c, invalid("port", text, "a number from 1 to 65535")
+		}
+		c.port = uint16(port)
+	}
+	return c, nil
 }
 
 // wordsIn reads words that are separated by commas.
@@ -82,19 +138,56 @@ func invalid(name, value, want string) error {
 	return fault.New(fault.Invalid, fmt.Sprintf("%s=%.64q: want %s", name, value, want))
 }
 
-// wants is true for what says how much was lost, too.
+// wants is true for a line that says how much was lost, too.
 func (f *filter) wants(r *record) bool {
-	return r.lost > 0 ||
-		(f.pod == "" || f.isPod(r.from.pod) || f.isPod(r.to.pod)) &&
-			(f.verdicts == nil || slices.Contains(f.verdicts, r.verdict.String())) &&
-			(f.reasons == nil || slices.Contains(f.reasons, r.dropReason().String())) &&
-			(f.protocol == 0 || model.Protocol(r.protocol) == f.protocol) &&
-			(f.port == 0 || f.isPort(r))
+	if r.lost > 0 {
+		return true
+	}
+	if !f.from.IsZero() && r.time < f.from.UnixNano() || !f.meets(r) {
+		return false
+	}
+	return !slices.ContainsFunc(f.not, func(c criteria) bool { return c.meets(r) })
 }
 
-func (f *filter) isPod(p *Pod) bool { return p != nil && p.Name == f.pod && p.Namespace == f.namespace }
+func (c *criteria) meets(r *record) bool {
+	return (c.namespaces == nil || c.isInNamespace(r.from.pod) || c.isInNamespace(r.to.pod)) &&
+		(c.pod == "" || c.isPod(r.from.pod) || c.isPod(r.to.pod)) &&
+		(c.labels == nil || c.hasLabels(r.from.pod) || c.hasLabels(r.to.pod)) &&
+		(c.name == "" || slices.ContainsFunc(r.names, c.isName)) &&
+		(c.direction == "" || r.direction() == c.direction) &&
+		(c.policy == "" || c.isPolicy(r.egress) || c.isPolicy(r.ingress)) &&
+		(c.verdicts == nil || slices.Contains(c.verdicts, r.verdict.String())) &&
+		(c.reasons == nil || slices.Contains(c.reasons, r.dropReason().String())) &&
+		(c.protocol == 0 || model.Protocol(r.protocol) == c.protocol) &&
+		(c.port == 0 || c.isPort(r))
+}
+
+func (c *criteria) isInNamespace(p *Pod) bool {
+	return p != nil && slices.Contains(c.namespaces, p.Namespace)
+}
+
+func (c *criteria) isPod(p *Pod) bool {
+	return p != nil && p.Name == c.pod && p.Namespace == c.namespace
+}
+
+func (c *criteria) hasLabels(p *Pod) bool { return p != nil && c.labels.Matches(labels.Set(p.Labels)) }
+
+func (c *criteria) isName(name string) bool {
+	if suffix, ok := strings.CutPrefix(c.name, "*"); ok {
+		return strings.HasSuffix(strings.ToLower(name), suffix)
+	}
+	return strings.EqualFold(name, c.name)
+}
+
+func (c *criteria) isPolicy(d engine.Decision) bool {
+	if d.Rule == nil {
+		return false
+	}
+	id := d.Rule.Policy
+	return c.policy == id.Name || c.policy == id.Namespace+"/"+id.Name
+}
 
 // isPort holds the port against the destination's, and the Service's.
-func (f *filter) isPort(r *record) bool {
-	return model.Protocol(r.protocol).HasPorts() && (r.to.Port() == f.port || r.service.Port() == f.port)
+func (c *criteria) isPort(r *record) bool {
+	return model.Protocol(r.protocol).HasPorts() && (r.to.Port() == c.port || r.service.Port() == c.port)
 }

@@ -43,7 +43,18 @@ func TestFilters(t *testing.T) {
 		"?since=4":                {5, 6, 7},
 		"?last=2":                 {5, 6, 7},
 		"?last=2&pod=default/web&verdict=allowed&port=80": {1, 5, 7},
-		"?last=1000": {1, 2, 3, 4, 5, 6, 7},
+		"?last=1000":                {1, 2, 3, 4, 5, 6, 7},
+		"?namespace=default":        {1, 2, 3, 4, 5, 6, 7},
+		"?namespace=other,another":  {7},
+		"?label=app%3Dweb":          {1, 2, 5, 6, 7},
+		"?label=app!%3Dclient":      {1, 2, 5, 6, 7},
+		"?direction=ingress":        {2, 5, 7},
+		"?direction=egress&port=80": {1, 7},
+		"?policy=default/test":      {1, 2, 5, 7},
+		"?policy=test&not=protocol%3Dicmp&not=verdict%3Ddenied": {1, 5, 7},
+		"?not=namespace%3Ddefault":                              {7},
+		"?age=1h":                                               {1, 2, 3, 4, 5, 6, 7},
+		"?age=1ns":                                              {7},
 	} {
 		var got []uint64
 		for _, f := range w.told(query) {
@@ -67,6 +78,12 @@ func TestBadQuery(t *testing.T) {
 		"?protocol=quic":          "protocol \\\"quic\\\": want TCP",
 		"?port=0":                 "port=\\\"0\\\": want a number from 1 to 65535",
 		"?port=65536":             "want a number from 1 to 65535",
+		"?label=%3D":              "want a selector",
+		"?direction=up":           "direction=\\\"up\\\": want egress, ingress",
+		"?not=verdict":            "not=\\\"verdict\\\": want NAME=VALUE of namespace, pod",
+		"?not=since%3D4":          "want NAME=VALUE",
+		"?not=port%3D0":           "want a number from 1 to 65535",
+		"?age=5":                  "age=\\\"5\\\": want a time above zero",
 		"?last=0":                 "last=\\\"0\\\": want a number from 1 on",
 	} {
 		if answer := w.get(query); answer.Code != http.StatusBadRequest || !strings.Contains(answer.Body.String(), want) {

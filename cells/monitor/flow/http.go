@@ -22,7 +22,7 @@ func (c *Collector) stream(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	f, err := parseFilter(r.URL.Query())
+	f, err := parseFilter(r.URL.Query(), time.Now())
 	if err != nil {
 		return err
 	}

@@ -90,7 +90,7 @@ func (r *record) toV1(seq uint64) v1.Flow {
 	if r.lost > 0 {
 		return f
 	}
-	f.Verdict, f.Place = r.verdict.String(), placeName(r.place)
+	f.Verdict, f.Place, f.Direction = r.verdict.String(), placeName(r.place), r.direction()
 	if r.protocol != 0 { // a malformed packet has protocol 0
 		f.Protocol = model.Protocol(r.protocol).String()
 	}
@@ -117,6 +117,14 @@ func (e end) toV1() v1.FlowEnd {
 		out.Pod, out.Endpoint, out.Labels = v1.Pod{Namespace: e.pod.Namespace, Name: e.pod.Name}, e.pod.ID, e.pod.Labels
 	}
 	return out
+}
+
+// direction is egress when the packet was seen at the end that has opened the connection.
+func (r *record) direction() string {
+	if (r.place == abi.EventToPod) != r.reply {
+		return v1.FlowIngress
+	}
+	return v1.FlowEgress
 }
 
 func placeName(place uint8) string {

@@ -1,0 +1,59 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+
+	v1 "porin.dev/porin/api/v1"
+	"porin.dev/porin/cmd/porin/fleet"
+)
+
+// nodeDoctor is what the doctor of one node has found.
+type nodeDoctor struct {
+	Node   string     `json:"node"`
+	Answer *v1.Doctor `json:"answer,omitempty"`
+	Error  string     `json:"error,omitempty"` // why there is no answer
+}
+
+// clusterDoctorCommand is "porin cluster doctor". Findings are on stdout, and a failure.
+func clusterDoctorCommand(ctx context.Context, s *session, _ []string) error {
+	nodes, err := s.cluster.Nodes(ctx)
+	if err != nil {
+		return err
+	}
+	var faults, notes faultList
+	answered := 0
+	agents := agentsOf(nodes, &faults)
+	examined := []nodeDoctor{}
+	for _, a := range fleet.Ask[v1.Doctor](ctx, s.cluster, agents, nil, "doctor") {
+		if a.Err != nil {
+			faults.add(a.Pod.Node, "agent: "+a.Err.Error())
+			examined = append(examined, nodeDoctor{Node: a.Pod.Node, Error: a.Err.Error()})
+			continue
+		}
+		answered++
+		examined = append(examined, nodeDoctor{Node: a.Pod.Node, Answer: &a.Value})
+		for _, f := range a.Value.Findings {
+			by := map[bool]string{true: "repair by you: ", false: "repair by the agent: "}[f.Manual]
+			faults.add(a.Pod.Node, fmt.Sprintf("%s of %s, %s: %s; %s", f.Kind, f.Owner, f.Subject, f.Detail, by+f.Repair))
+		}
+		for _, fault := range a.Value.Errors {
+			faults.add(a.Pod.Node, "not examined: "+fault)
+		}
+		for _, f := range a.Value.Notes {
+			notes.add(a.Pod.Node, fmt.Sprintf("%s of %s, %s: %s", f.Kind, f.Owner, f.Subject, f.Detail))
+		}
+	}
+	found := faults.grouped()
+	err = s.print(examined, func(w io.Writer) {
+		row(w, "Agents:", answeredText(answered, len(agents)))
+		faultRows(w, "Found:", found)
+		faultRows(w, "Note:", notes.grouped())
+	})
+	if err == nil && len(found) > 0 {
+		err = errors.New(plural(len(found), "finding"))
+	}
+	return err
+}

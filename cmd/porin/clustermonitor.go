@@ -1,0 +1,80 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+	"unicode/utf8"
+
+	v1 "porin.dev/porin/api/v1"
+	"porin.dev/porin/cmd/porin/fleet"
+)
+
+// nodeFlow is a line of "porin cluster monitor -o json".
+type nodeFlow struct {
+	Node string `json:"node"`
+	Late bool   `json:"late,omitempty"` // a later one of another node is before it
+	v1.Flow
+}
+
+// clusterMonitor is "porin cluster monitor": the flows of all nodes in one stream, by their time.
+func clusterMonitor(ctx context.Context, s *session, _ []string) error {
+	options, err := s.flows.client(s.follow)
+	if err != nil {
+		return err
+	}
+	if options.Since > 0 {
+		return usageOf([]string{clusterGroup, "monitor"}, "--since: want a time, such as 5m: each agent numbers its own flows")
+	}
+	nodes, err := s.cluster.Nodes(ctx)
+	if err != nil {
+		return err
+	}
+	var faults faultList
+	agents := agentsOf(nodes, &faults)
+	failed := func(pod fleet.Pod, err error) { faults.add(pod.Node, "the flows end: "+err.Error()) }
+	if s.follow {
+		printFaults(s, &faults)
+		failed = func(pod fleet.Pod, err error) {
+			_, _ = fmt.Fprintf(s.err, "porin: %s: the flows end: %s\n", pod.Node, printableLines(err.Error()))
+		}
+	} else {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, s.timeout)
+		defer cancel()
+	}
+	err = fleet.Follow(ctx, s.cluster, agents, func(f v1.Flow) time.Time { return f.Time }, func(l fleet.Line[v1.Flow]) error { return printNodeFlow(s, l) }, failed, s.flows.arguments(s.follow)...)
+	if s.follow && ctx.Err() != nil {
+		return nil // interrupted, which is how it ends
+	}
+	if missing := faults.nodes(); missing > 0 && (err == nil || errors.Is(err, context.DeadlineExceeded)) {
+		printFaults(s, &faults)
+		return fmt.Errorf("%s without an answer", plural(missing, "node"))
+	}
+	return err
+}
+
+// printFaults writes to stderr.
+func printFaults(s *session, faults *faultList) {
+	for _, f := range faults.grouped() {
+		_, _ = fmt.Fprintf(s.err, "porin: %s: %s\n", nodesText(f.Nodes), printableLines(f.Text))
+	}
+}
+
+func printNodeFlow(s *session, l fleet.Line[v1.Flow]) (err error) {
+	switch {
+	case s.output.value == "json":
+		return json.NewEncoder(s.out).Encode(nodeFlow{l.Node, l.Late, l.Value})
+	case l.Value.Lost > 0:
+		_, err = fmt.Fprintf(s.err, "porin: %s: %s lost\n", printable(l.Node), plural(l.Value.Lost, "flow"))
+	default:
+		before := printable(l.Node) + "  "
+		if l.Late {
+			before += "(late) "
+		}
+		_, err = fmt.Fprintln(s.out, before+flowLine(s, l.Value, flowWidth-utf8.RuneCountInString(before)))
+	}
+	return err
+}

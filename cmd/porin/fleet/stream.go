@@ -1,0 +1,207 @@
+package fleet
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"time"
+)
+
+// reorder is how long a line waits for lines of other nodes that are older.
+const reorder = 500 * time.Millisecond
+
+// maxLine bounds one line of a stream, in bytes.
+const maxLine = 1 << 20
+
+// Line is one value of the stream of a node.
+type Line[T any] struct {
+	Node  string
+	Value T
+	Late  bool // a later one of another node is before it
+}
+
+// Follow runs porin with the arguments and -o json in the container of each pod, until ctx or all commands end. It
+// calls each with the lines of all pods, ordered by timeOf, and failed when a command ends with an error, or has not
+// ended at the deadline of ctx. Both run in the caller's goroutine. An error of each ends it.
+func Follow[T any](ctx context.Context, c Cluster, pods []Pod, timeOf func(T) time.Time, each func(Line[T]) error, failed func(Pod, error), args ...string) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	// It is never closed: a stream may still write after Run has returned with an error.
+	events := make(chan event[T], 1024)
+	running := map[string]Pod{}
+	for _, pod := range pods {
+		running[pod.Name] = pod
+		go func() {
+			err := follow(ctx, c, pod, args, func(value T) error { return send(ctx, events, event[T]{pod: pod, value: value}) })
+			_ = send(ctx, events, event[T]{pod: pod, ended: true, err: err}) // the caller has ended
+		}()
+	}
+	m := merge[T]{timeOf: timeOf, each: each}
+	tick := time.NewTicker(reorder / 5)
+	defer tick.Stop()
+	for len(running) > 0 {
+		select {
+		case e := <-events:
+			switch {
+			case !e.ended:
+				m.add(e.pod.Node, e.value, time.Now())
+			case e.err == nil:
+				delete(running, e.pod.Name)
+			case ctx.Err() == nil:
+				delete(running, e.pod.Name)
+				failed(e.pod, e.err)
+			}
+		case now := <-tick.C:
+			if err := m.flush(now.Add(-reorder)); err != nil {
+				return err
+			}
+		case <-ctx.Done():
+			if errors.Is(ctx.Err(), context.DeadlineExceeded) {
+				for _, name := range slices.Sorted(maps.Keys(running)) {
+					failed(running[name], errors.New("no answer in time"))
+				}
+			}
+			return errors.Join(m.flush(time.Time{}), ctx.Err())
+		}
+	}
+	return m.flush(time.Time{})
+}
+
+// event is a line of a stream, or its end.
+type event[T any] struct {
+	pod   Pod
+	value T
+	ended bool
+	err   error
+}
+
+func send[T any](ctx context.Context, to chan<- event[T], e event[T]) error {
+	select {
+	case to <- e:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+func follow[T any](ctx context.Context, c Cluster, pod Pod, args []string, each func(T) error) error {
+	if !pod.Running {
+		return errors.New(joinNonEmpty("its container does not run", pod.Reason))
+	}
+	stderr := new(tail)
+	exec, end := context.WithCancelCause(ctx)
+	defer end(nil)
+	stdout := &lines[T]{each: each, failed: end}
+	// The command ends with its stdin, when this process is killed, too.
+	err := c.Run(exec, pod, append([]string{"porin", "-o", "json"}, args...), untilDone{exec}, stdout, stderr)
+	switch {
+	case err != nil && ctx.Err() == nil && exec.Err() != nil:
+		return context.Cause(exec)
+	case err != nil:
+		return commandError{err, stderr.text()}
+	case len(stdout.rest) > 0:
+		return fmt.Errorf("its answer ends with half a line, %.40q", stdout.rest)
+	}
+	return nil
+}
+
+// untilDone is a stdin that has nothing, and ends with the context.
+type untilDone struct{ context.Context }
+
+// Read implements io.Reader.
+func (u untilDone) Read([]byte) (int, error) {
+	<-u.Done()
+	return 0, io.EOF
+}
+
+// lines passes each line of what is written to each.
+type lines[T any] struct {
+	each   func(T) error
+	failed func(error) // ends the command, which would go on without a reader
+	rest   []byte
+}
+
+var errLineTooLong = errors.New("a line of its answer is longer than 1 MiB")
+
+// Write implements io.Writer.
+func (l *lines[T]) Write(p []byte) (int, error) {
+	l.rest = append(l.rest, p...)
+	if err := l.pass(); err != nil {
+		l.failed(err)
+		return 0, err
+	}
+	return len(p), nil
+}
+
+func (l *lines[T]) pass() error {
+	for {
+		line, rest, found := bytes.Cut(l.rest, []byte("\n"))
+		switch {
+		case !found && len(l.rest) > maxLine:
+			return errLineTooLong
+		case !found:
+			return nil
+		}
+		var value T
+		if err := json.Unmarshal(line, &value); err != nil {
+			return fmt.Errorf("its answer cannot be read: %w", err)
+		}
+		if err := l.each(value); err != nil {
+			return err
+		}
+		l.rest = rest
+	}
+}
+
+// merge orders the lines of several streams by their time.
+type merge[T any] struct {
+	timeOf  func(T) time.Time
+	each    func(Line[T]) error
+	waiting []arrival[T]
+	last    time.Time // of the lines that were passed on
+}
+
+type arrival[T any] struct {
+	line Line[T]
+	time time.Time
+	came time.Time
+}
+
+// add takes a time in the future for now, so that the clock of one node does not make the lines of all others late.
+func (m *merge[T]) add(node string, value T, now time.Time) {
+	at := m.timeOf(value)
+	if at.After(now) {
+		at = now
+	}
+	m.waiting = append(m.waiting, arrival[T]{Line[T]{Node: node, Value: value}, at, now})
+}
+
+// flush passes lines on in the order of their time, up to the last one received before; all with the zero time.
+func (m *merge[T]) flush(before time.Time) error {
+	slices.SortStableFunc(m.waiting, func(a, b arrival[T]) int {
+		return cmp.Or(a.time.Compare(b.time), cmp.Compare(a.line.Node, b.line.Node))
+	})
+	n := len(m.waiting)
+	if !before.IsZero() {
+		for n > 0 && m.waiting[n-1].came.After(before) {
+			n--
+		}
+	}
+	for _, a := range m.waiting[:n] {
+		a.line.Late = a.time.Before(m.last)
+		if a.time.After(m.last) {
+			m.last = a.time
+		}
+		if err := m.each(a.line); err != nil {
+			return err
+		}
+	}
+	m.waiting = slices.Delete(m.waiting, 0, n)
+	return nil
+}
