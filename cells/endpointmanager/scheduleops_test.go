@@ -5,6 +5,7 @@ import (
 	"errors"
 	"path/filepath"
 	"sync"
+	"testing/synctest"
 	"time"
 
 	"porin.dev/porin/cells/endpoint"
@@ -98,10 +99,12 @@ func (n *simNode) create(o *simOp) (ep endpoint.Endpoint, err error) {
 func (n *simNode) killPlugin(o *simOp) {
 	n.kill(o.process)
 	o.mu.Lock()
-	defer o.mu.Unlock()
-	if o.cancel != nil {
-		o.cancel()
+	cancel := o.cancel
+	o.mu.Unlock()
+	if cancel != nil {
+		cancel()
 	}
+	synctest.Wait() // the call has ended before anything else happens
 }
 
 // del is the plugin's DEL.

@@ -41,16 +41,14 @@ func clusterExplain(ctx context.Context, s *session, _ []string) error {
 		}
 		return &answer.Value, nil
 	}
-	egress, err := explain(from)
-	if err != nil {
-		return err
-	}
-	ingress, err := explain(to)
-	if err != nil {
+	egress, egressErr := explain(from)
+	ingress, ingressErr := explain(to)
+	err = errors.Join(egressErr, ingressErr)
+	if egress == nil && ingress == nil {
 		return err
 	}
 	x := bothEnds(egress, ingress)
-	return s.print(x, func(w io.Writer) { explanationTable(w, x) })
+	return errors.Join(err, s.print(x, func(w io.Writer) { explanationTable(w, x) }))
 }
 
 // agentOf returns the pod of the agent that attached a pod; nil for an address that is no pod's.

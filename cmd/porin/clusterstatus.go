@@ -259,15 +259,48 @@ func clusterStatusTable(w io.Writer, status *clusterStatus) {
 	faultRows(w, "Note:", status.Notes)
 }
 
-// faultRows have "n1 n2: no agent".
+// faultRows have "n1 n2: no agent". Faults of nodes that differ in numbers alone, such as addresses, are one line.
 func faultRows(w io.Writer, label string, list []clusterFault) {
+	type line struct {
+		text  string
+		nodes []string
+		alike int
+	}
+	byKey, order := map[string]*line{}, []*line{}
 	for _, f := range list {
-		text := f.Text
-		if len(f.Nodes) > 0 {
-			text = nodesText(f.Nodes) + ": " + text
+		key := withoutDigits(f.Text)
+		if len(f.Nodes) == 0 {
+			key = f.Text
+		}
+		l := byKey[key]
+		if l == nil {
+			l = &line{text: f.Text}
+			byKey[key], order = l, append(order, l)
+		} else {
+			l.alike++
+		}
+		l.nodes = append(l.nodes, f.Nodes...)
+	}
+	for _, l := range order {
+		text := l.text
+		if len(l.nodes) > 0 {
+			slices.Sort(l.nodes)
+			text = nodesText(slices.Compact(l.nodes)) + ": " + text
+		}
+		if l.alike > 0 {
+			text += fmt.Sprintf(" (and %d with other numbers: -o json)", l.alike)
 		}
 		row(w, label, text)
 	}
+}
+
+func withoutDigits(text string) string {
+	return strings.Map(func(r rune) rune {
+		if r >= '0' && r <= '9' {
+			return -1
+		}
+		return r
+	}, text)
 }
 
 // programRows have "4 ready, v0.3.0".
@@ -294,41 +327,31 @@ func nodesText(nodes []string) string {
 
 // clusterFault is something wrong, on one or more nodes.
 type clusterFault struct {
-	Text  string   `json:"text"`  // as the first of the nodes says it
+	Text  string   `json:"text"`
 	Nodes []string `json:"nodes"` // empty: it is about the cluster
 }
 
 // faultList collects what nodes say.
 type faultList struct {
-	byKey map[string]*clusterFault
-	count map[string]int // by node
+	byText map[string]*clusterFault
+	count  map[string]int // by node
 }
 
 // maxFaults bounds what one node says: its answer is hostile.
 const maxFaults = 50
 
-// add joins texts of several nodes that differ in numbers alone: addresses, times and counts of a node.
+// add joins what several nodes say alike.
 func (l *faultList) add(node, text string) {
-	if l.byKey == nil {
-		l.byKey, l.count = map[string]*clusterFault{}, map[string]int{}
+	if l.byText == nil {
+		l.byText, l.count = map[string]*clusterFault{}, map[string]int{}
 	}
 	if l.count[node]++; node != "" && l.count[node] > maxFaults {
 		text = fmt.Sprintf("the agent says more than %d things (kubectl exec)", maxFaults)
 	}
-	key := strings.Map(func(r rune) rune {
-		if r >= '0' && r <= '9' {
-			return -1
-		}
-		return r
-	}, text)
-	f := l.byKey[key]
-	if f != nil && f.Text != text && slices.Contains(f.Nodes, node) { // of the same node it is another one
-		key = text
-		f = l.byKey[key]
-	}
+	f := l.byText[text]
 	if f == nil {
 		f = &clusterFault{Text: text, Nodes: []string{}}
-		l.byKey[key] = f
+		l.byText[text] = f
 	}
 	if node != "" && !slices.Contains(f.Nodes, node) {
 		f.Nodes = append(f.Nodes, node)
@@ -340,8 +363,8 @@ func (l *faultList) nodes() int { return len(l.count) }
 
 // grouped has the faults of most nodes first.
 func (l *faultList) grouped() []clusterFault {
-	list := make([]clusterFault, 0, len(l.byKey))
-	for _, f := range l.byKey {
+	list := make([]clusterFault, 0, len(l.byText))
+	for _, f := range l.byText {
 		slices.Sort(f.Nodes)
 		list = append(list, *f)
 	}

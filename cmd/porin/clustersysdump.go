@@ -74,7 +74,7 @@ const dumpTimeout = time.Minute
 func dumpNode(ctx context.Context, s *session, d *dump.Dump, agent fleet.Pod) error {
 	ctx, cancel := context.WithTimeout(ctx, dumpTimeout)
 	defer cancel()
-	archive, err := fleet.Output(ctx, s.cluster, agent, nil, 2*dump.NodeLimit, "porin", "sysdump", "-")
+	archive, err := fleet.Output(ctx, s.cluster, agent, nil, 2*dump.NodeLimit, "porin", "--timeout", dumpTimeout.String(), "sysdump", "-")
 	if err != nil {
 		d.Missing("nodes/"+agent.Node, err)
 		return nil

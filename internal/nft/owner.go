@@ -15,7 +15,7 @@ import (
 // errChanged is returned when another program has changed the ruleset meanwhile.
 var errChanged = errors.New("the ruleset changes all the time")
 
-// timeout is for all exchanges of one call: the kernel never answers some requests that it does not understand.
+// timeout is for all exchanges of one attempt: the kernel never answers some requests that it does not understand.
 const timeout = 30 * time.Second
 
 // Owner keeps a table of one network namespace as it was applied last. Its methods may be called concurrently.

@@ -128,7 +128,7 @@ func TestApplyChange(t *testing.T) {
 
 // elementsOf leaves out how the elements are ordered.
 // rowsNumber is the number of a set of rows: nft prints some with their bytes swapped. Damaged rows get another one.
-var rowsNumber = regexp.MustCompile(`\b(0:[0-9a-f]+|[0-9a-f]+:0)\b`)
+var rowsNumber = regexp.MustCompile(`\b[0-9a-f]{1,4}:[0-9a-f]{1,4}\b`)
 
 func elementsOf(list string) string {
 	fields := strings.FieldsFunc(list, func(r rune) bool { return r == ',' || r == '\n' || r == '{' || r == '}' })

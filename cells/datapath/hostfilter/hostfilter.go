@@ -40,7 +40,8 @@ type Group uint32
 
 // Row is a verdict. A row with a range of ports takes precedence over one for all ports, and that one over the row
 // without a protocol. What no row matches is denied. Ranges of a protocol must not overlap. Of ICMP and ICMPv6, a port
-// is a type of messages.
+// is a type of messages. The kernel adds ranges after other rows: a range that denies where they allow is late for some
+// packets.
 type Row struct {
 	Protocol    uint8  // IPPROTO_...; 0 stands for all, and has no ports
 	First, Last uint16 // destination ports; 0 to 65535 stands for all, also of protocols without ports

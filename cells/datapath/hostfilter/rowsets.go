@@ -2,6 +2,7 @@ package hostfilter
 
 import (
 	"fmt"
+	"hash/crc32"
 	"net/netip"
 	"slices"
 	"strings"
@@ -15,19 +16,18 @@ type rowset struct {
 	to   map[netip.Addr][]Row // to some addresses others do
 }
 
-// rowsets numbers sets of rows, from 1 on. The rows of a number never change: other rows get another number. So a
-// packet finds the rows from before a change, those from after it, or none and is denied, but no mixture of both. Pods
-// with the same rows share them, and a next agent finds their number by their content.
+// rowsets numbers sets of rows by a hash of their content. The rows of a number never change: other rows get another
+// number. So a packet finds the rows from before a change, those from after it, or none and is denied, but no mixture
+// of both. Pods with the same rows share them, and a next agent finds their number by their content.
 type rowsets struct {
 	state     nft.State         // has the rows of all numbers that were given out
 	byContent map[string]uint32 // in the table before the change, and now
 	used      map[uint32]bool
-	free      uint32
 }
 
 // newRowsets reads the numbers of a table.
 func newRowsets(have, state nft.State) *rowsets {
-	r := &rowsets{state: state, byContent: map[string]uint32{}, used: map[uint32]bool{none: true}, free: none}
+	r := &rowsets{state: state, byContent: map[string]uint32{}, used: map[uint32]bool{none: true}}
 	rows := map[uint32][]string{}
 	for _, set := range rowMaps {
 		for _, e := range have[set] {
@@ -75,10 +75,10 @@ func (r *rowsets) number(s rowset) (uint32, error) {
 	all := joined(content)
 	n, ok := r.byContent[all]
 	if !ok {
-		for r.used[r.free] {
-			r.free++
+		n = crc32.ChecksumIEEE([]byte(all))
+		for r.used[n] { // by damaged rows, or others with the same hash
+			n++
 		}
-		n = r.free
 		r.byContent[all], r.used[n] = n, true
 	}
 	key := number(n)

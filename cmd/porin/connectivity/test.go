@@ -60,8 +60,11 @@ var ErrRunning = errors.New("there is a namespace " + Namespace + ": another tes
 func (t *Test) Run(ctx context.Context) (report *Report, err error) {
 	test := strings.ToLower(rand.Text())
 	err = t.API.Request(ctx, "POST", "/api/v1/namespaces", namespace(test), nil)
-	if apierrors.IsAlreadyExists(err) {
+	switch {
+	case apierrors.IsAlreadyExists(err):
 		return nil, ErrRunning
+	case apierrors.IsForbidden(err) || apierrors.IsUnauthorized(err):
+		return nil, fmt.Errorf("make the namespace %s: %w", Namespace, err)
 	}
 	defer func() { // a request without an answer may have made it
 		t.Log("removing the namespace %s", Namespace)
@@ -204,6 +207,9 @@ func (t *Test) readPods(ctx context.Context, places []place) (waiting map[string
 	for i := range places {
 		server, ok := running[serverName(i)]
 		_, client := running[clientName(i)]
+		if !(ok && client) && waiting[places[i].name] == "" {
+			waiting[places[i].name] = "somebody has deleted them"
+		}
 		if places[i].ready = ok && client; places[i].ready {
 			var ips []string
 			for _, ip := range server.Status.PodIPs {

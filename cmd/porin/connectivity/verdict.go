@@ -78,6 +78,11 @@ func faultsOf(outcomes []Outcome, f facts) (list []Fault) {
 		}
 	}
 	noDNS := len(dnsAnswers) == 0
+	tried, answered := map[pathKey]bool{}, map[string]bool{} // answered: addresses of CoreDNS
+	for _, o := range outcomes {
+		tried[pathKey{o.From, o.To, o.What, o.Family}] = true
+		answered[o.Probe.Address] = answered[o.Probe.Address] || o.What == dnsPod && o.OK()
+	}
 	for _, o := range outcomes {
 		if o.OK() {
 			continue
@@ -91,7 +96,7 @@ func faultsOf(outcomes []Outcome, f facts) (list []Fault) {
 				part = PartDatapath
 			}
 		case podToPod, podByUDP:
-			part, why = f.podPart(o, fails)
+			part, why = f.podPart(o, fails, tried)
 		case podLarge:
 			if !fails(o.From, o.To, podToPod, o.Family) {
 				part, why = PartMTU, "small packets pass, and large ones do not"
@@ -111,7 +116,10 @@ func faultsOf(outcomes []Outcome, f facts) (list []Fault) {
 				part = map[string]string{nodePort: PartKubeProxy, hostPort_: PartHostPort}[o.What]
 			}
 		case dnsPod:
-			if noDNS || !fails(o.From, o.To, podToPod, o.Family) && !fails(o.From, o.To, nodeToNode, o.Family) {
+			switch {
+			case answered[o.Probe.Address] && !tried[pathKey{o.From, o.To, podToPod, o.Family}]: // its node is not tested
+				part, why = f.podPart(o, fails, tried)
+			case noDNS || !fails(o.From, o.To, podToPod, o.Family) && !fails(o.From, o.To, nodeToNode, o.Family):
 				part, why = PartDNS, "CoreDNS does not answer"
 			}
 		case dnsService:
@@ -133,9 +141,13 @@ func faultsOf(outcomes []Outcome, f facts) (list []Fault) {
 }
 
 // podPart is the part at fault between two pods.
-func (f facts) podPart(o Outcome, fails func(from, to, what, family string) bool) (part, why string) {
+func (f facts) podPart(o Outcome, fails func(from, to, what, family string) bool, tried map[pathKey]bool) (part, why string) {
 	if denied := f.denied[pair{o.From, o.To}]; denied != "" {
 		return PartPolicy, denied
+	}
+	why = fmt.Sprintf("the nodes reach each other, and their pods do not (%s)", o.Error)
+	if !tried[pathKey{o.From, o.To, nodeToNode, o.Family}] {
+		why = fmt.Sprintf("the pods do not reach each other (%s); whether the nodes do was not tried", o.Error)
 	}
 	switch {
 	case o.From == o.To:
@@ -143,7 +155,7 @@ func (f facts) podPart(o Outcome, fails func(from, to, what, family string) bool
 	case fails(o.From, o.To, nodeToNode, o.Family):
 		return "", "" // that is the fault
 	case f.routing[o.From] == "vxlan" || f.routing[o.To] == "vxlan":
-		return PartTunnel, fmt.Sprintf("the nodes reach each other, and their pods do not (%s)", o.Error)
+		return PartTunnel, why
 	}
-	return PartRoute, fmt.Sprintf("the nodes reach each other, and their pods do not (%s)", o.Error)
+	return PartRoute, why
 }

@@ -19,8 +19,8 @@ const (
 	AtOnce = 20
 	// Timeout is for the answer of one agent.
 	Timeout = 5 * time.Second
-	// maxAnswer bounds the answer of one agent, in bytes: the flows, findings or records of one node.
-	maxAnswer = 32 << 20
+	// maxAnswer bounds the answer of one agent, in bytes. It can take a hundred times as much memory.
+	maxAnswer = 2 << 20
 	// maxStderr is the part of an error that is kept.
 	maxStderr = 4 << 10
 )
@@ -52,7 +52,7 @@ func Ask[T any](ctx context.Context, c Cluster, pods []Pod, stdin []byte, args .
 }
 
 func ask[T any](ctx context.Context, c Cluster, pod Pod, stdin []byte, args []string) (value T, err error) {
-	answer, err := Output(ctx, c, pod, stdin, maxAnswer, append([]string{"porin", "-o", "json"}, args...)...)
+	answer, err := Output(ctx, c, pod, stdin, maxAnswer, append([]string{"porin", "-o", "json", "--timeout", Timeout.String()}, args...)...)
 	if len(answer) == 0 && err != nil {
 		return value, err
 	}

@@ -37,7 +37,7 @@ func TestAsk(t *testing.T) {
 		"a code without a word":  {answering{err: &ExitError{126}}, 0, "exit code 126"},
 		"half an answer":         {answering{stdout: "{"}, 0, "its answer cannot be read"},
 		"an answer, and no code": {answering{stdout: "7", err: io.ErrUnexpectedEOF}, 0, "unexpected EOF"},
-		"too large":              {answering{stdout: strings.Repeat(" ", maxAnswer+1)}, 0, "its answer is larger than 32 MiB"},
+		"too large":              {answering{stdout: strings.Repeat(" ", maxAnswer+1)}, 0, "its answer is larger than 2 MiB"},
 		"a long error":           {answering{stderr: strings.Repeat("x", maxStderr) + "\nporin: no\n", err: &ExitError{1}}, 0, "no"},
 	} {
 		got := Ask[int](t.Context(), c.answering, []Pod{{Running: true}}, nil, "status")[0]

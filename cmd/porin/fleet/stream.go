@@ -17,7 +17,7 @@ import (
 const reorder = 500 * time.Millisecond
 
 // maxLine bounds one line of a stream, in bytes.
-const maxLine = 1 << 20
+const maxLine = 64 << 10
 
 // Line is one value of the stream of a node.
 type Line[T any] struct {
@@ -127,7 +127,7 @@ type lines[T any] struct {
 	rest   []byte
 }
 
-var errLineTooLong = errors.New("a line of its answer is longer than 1 MiB")
+var errLineTooLong = errors.New("a line of its answer is longer than 64 KiB")
 
 // Write implements io.Writer.
 func (l *lines[T]) Write(p []byte) (int, error) {
