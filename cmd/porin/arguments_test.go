@@ -9,7 +9,7 @@ import (
 func TestArguments(t *testing.T) {
 	for _, c := range []struct{ args, want []string }{
 		{[]string{"/usr/bin/porin", "status"}, []string{"status"}},
-		{[]string{"/home/me/bin/kubectl-porin", "status", "-o", "json"}, []string{"cluster", "status", "-o", "json"}},
+		{[]string{"/usr/local/bin/kubectl-porin", "status", "-o", "json"}, []string{"cluster", "status", "-o", "json"}},
 		{[]string{"kubectl-porin"}, []string{"cluster"}},
 	} {
 		if got := arguments(c.args); !slices.Equal(got, c.want) {

@@ -208,7 +208,7 @@ func (t *Test) readPods(ctx context.Context, places []place) (waiting map[string
 		server, ok := running[serverName(i)]
 		_, client := running[clientName(i)]
 		if !(ok && client) && waiting[places[i].name] == "" {
-			waiting[places[i].name] = "somebody has deleted them"
+			waiting[places[i].name] = "they were deleted"
 		}
 		if places[i].ready = ok && client; places[i].ready {
 			var ips []string

@@ -173,7 +173,8 @@ type arrival[T any] struct {
 	came time.Time
 }
 
-// add takes a time in the future for now, so that the clock of one node does not make the lines of all others late.
+// add sorts a line from the future by the present time: else a clock that is ahead would make the lines of all other
+// nodes late.
 func (m *merge[T]) add(node string, value T, now time.Time) {
 	at := m.timeOf(value)
 	if at.After(now) {
