@@ -185,7 +185,8 @@ static __always_inline enum drop_reason to_pod_miss(struct __sk_buff *ctx, struc
 	if (reason)
 		return reason;
 	reason = incoming_miss(ctx, pkt, flow, key, link, c, now);
-	if (!reason && flow->flags & FLOW_TRACKED && !(flow->flags & FLOW_ERROR) && !(c->state & STATE_OPENED_HERE))
+	/* Of a connection through the proxy, the way into it has an event. */
+	if (!reason && flow->flags & FLOW_TRACKED && !(flow->flags & FLOW_ERROR) && !(c->state & STATE_OPENED_HERE) && !comes_from_proxy(ctx))
 		event_opened(ctx, pkt, flow, c, EVENT_TO_POD, now);
 	return reason;
 }

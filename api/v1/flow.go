@@ -5,7 +5,8 @@ import (
 	"time"
 )
 
-// Flow is one line of the stream of GET /v1/flows: a packet that has opened a connection, or was dropped.
+// Flow is one line of the stream of GET /v1/flows: a packet that has opened a connection or was dropped, or a request
+// through the proxy.
 type Flow struct {
 	Seq  uint64    `json:"seq"` // grows by one, also for flows that the client has not asked for
 	Time time.Time `json:"time"`
@@ -13,9 +14,10 @@ type Flow struct {
 	// agent had more to do than they may spend on this, or this client was too slow.
 	Lost    uint64 `json:"lost,omitempty"`
 	Verdict string `json:"verdict,omitempty"`
-	// Reason is why the packet was dropped, as in the metric porin_datapath_drops_total.
+	// Reason is why the packet was dropped, as in the metric porin_datapath_drops_total. Of a request it is why the client
+	// has not got the server's answer, as in porin_proxy_requests_total.
 	Reason string `json:"reason,omitempty"`
-	// Place is "from-pod", "to-pod" or "to-uplink": where the packet was seen.
+	// Place is "from-pod", "to-pod", "to-uplink" or, for a request, "proxy": where it was seen.
 	Place string `json:"place,omitempty"`
 	// Direction is "egress" when the packet was seen at the pod that has opened the connection, or on its way out of the
 	// node, and "ingress" at the pod that it has reached.
@@ -33,6 +35,24 @@ type Flow struct {
 	Egress  *PolicyDecision `json:"egress,omitempty"`
 	Ingress *PolicyDecision `json:"ingress,omitempty"`
 	Length  uint32          `json:"length,omitempty"` // of the packet, in bytes, link header included
+	// HTTP and DNS are the request: at most one of them is there.
+	HTTP *HTTPRequest `json:"http,omitempty"`
+	DNS  *DNSQuery    `json:"dns,omitempty"`
+}
+
+// HTTPRequest is a request through the proxy. The client chooses its texts.
+type HTTPRequest struct {
+	Method string `json:"method,omitempty"`
+	Host   string `json:"host,omitempty"`
+	Path   string `json:"path,omitempty"`   // without the query; cut after 256 bytes
+	Status int    `json:"status,omitempty"` // that the client has got; 0: none
+}
+
+// DNSQuery is a query through the proxy. The client chooses its name.
+type DNSQuery struct {
+	Name string `json:"name,omitempty"`
+	Type string `json:"type,omitempty"` // such as "AAAA", or "TYPE65280"
+	Code string `json:"code,omitempty"` // of the reply, such as "NOERROR" or "NXDOMAIN"; "" if there was none
 }
 
 // The verdicts of a [Flow].

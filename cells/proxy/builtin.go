@@ -11,6 +11,7 @@ import (
 
 	"porin.dev/porin/cells/policy"
 	"porin.dev/porin/cells/policy/model"
+	"porin.dev/porin/cells/proxy/accesslog"
 	"porin.dev/porin/cells/proxy/dnsproxy"
 	"porin.dev/porin/cells/proxy/http2proxy"
 	"porin.dev/porin/cells/proxy/httpproxy"
@@ -30,6 +31,7 @@ type BuiltIn struct {
 	udp       *redirect.UDPLoop // queries and their answers
 	decided   decidedQueries
 	meters    *meters
+	recorder  recorder
 	changed   chan struct{}  // signals that open connections must be decided about again
 	serving   sync.WaitGroup // of connections and loops
 	accepting sync.WaitGroup // of loops that accept connections
@@ -50,10 +52,14 @@ var (
 // NewBuiltIn returns a listener that serves nothing yet. The learner hears of what answers say before pods have them.
 func NewBuiltIn(kernel Kernel, r *redirect.Redirect, learner policy.Learner, cfg Config, log *slog.Logger) (*BuiltIn, error) {
 	b := &BuiltIn{kernel: kernel, redirect: r, udp: redirect.NewUDPLoop(r), log: log, meters: newMeters(), memory: newMemory(maxEndpointMemory, maxMemory), decided: decidedQueries{}, changed: make(chan struct{}, 1), drain: cfg.DrainTimeout}
+	b.recorder.meters = b.meters
 	dns, err := b.newDNS(learner, cfg.DeniedNames)
 	b.dns = dns
 	return b, err
 }
+
+// Requests are what clients have asked for. Whoever reads them must do so often.
+func (b *BuiltIn) Requests() *accesslog.Log { return &b.recorder.requests }
 
 // Supports implements [policy.Proxy].
 func (b *BuiltIn) Supports(rules model.Layer7) error { return Supports(rules) }
@@ -301,7 +307,7 @@ func (b *BuiltIn) open(conn *net.TCPConn) (_ *session, serve func(context.Contex
 // newHTTP returns what serves a connection for HTTP.
 func (b *BuiltIn) newHTTP(s *session, conn *net.TCPConn) (serve func(context.Context) error) {
 	http := &httpproxy.Session{
-		Client: conn, Decide: s.decideHTTP, Record: b.meters.request, Memory: s.memory,
+		Client: conn, Decide: s.decideHTTP, Record: func(r httpproxy.Record) { b.recorder.request(s.connection, r) }, Memory: s.memory,
 		Dial: func(ctx context.Context) (net.Conn, error) {
 			client := redirect.Client{AddrPort: s.source(), IsLocal: s.opener.Endpoint != 0}
 			return b.meters.dialed(b.redirect.Dial(ctx, client, s.server))

@@ -8,6 +8,7 @@ import (
 	"porin.dev/porin/cells/doctor"
 	"porin.dev/porin/cells/metrics"
 	"porin.dev/porin/cells/policy"
+	"porin.dev/porin/cells/proxy/accesslog"
 	"porin.dev/porin/cells/proxy/redirect"
 	"porin.dev/porin/cells/server"
 	"porin.dev/porin/cells/supervisor"
@@ -15,18 +16,19 @@ import (
 )
 
 // Module is the proxy cell with the listener for HTTP and DNS. It needs a [Kernel] and a [policy.Learner], and provides
-// the [*Proxy], also as [policy.Proxy], and the [Step] for the ordered steps.
+// the [*Proxy], also as [policy.Proxy], the [Step] for the ordered steps, and the [*accesslog.Log] of requests.
 func Module(cfg Config) fx.Option {
 	return module(cfg,
 		fx.Provide(NewBuiltIn, func(b *BuiltIn) Listener { return b }, fx.Private),
+		fx.Provide((*BuiltIn).Requests),
 		metrics.Collect(func(b *BuiltIn) *meters { return b.meters }),
 	)
 }
 
 // ModuleWith is the cell with another [Listener], which newListener returns: a constructor, which may take what the
-// cell needs.
+// cell needs, and the [*accesslog.Log], to which it may add requests.
 func ModuleWith(cfg Config, newListener any) fx.Option {
-	return module(cfg, fx.Provide(newListener, fx.Private))
+	return module(cfg, fx.Provide(newListener, fx.Private), fx.Provide(func() *accesslog.Log { return &accesslog.Log{} }))
 }
 
 func module(cfg Config, listener ...fx.Option) fx.Option {

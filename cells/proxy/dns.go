@@ -29,7 +29,7 @@ func (b *BuiltIn) newDNS(learner policy.Learner, denied dnsproxy.Denied) (*dnspr
 		Learn: func(a dnsproxy.Answer) (func(context.Context) error, error) {
 			return learner.Learn(a.Endpoint, a.Name, a.Addresses)
 		},
-		Record: b.recordQuery,
+		Record: b.recorder.query,
 		Limits: dnsproxy.DefaultLimits(),
 		Denied: denied,
 	})
@@ -39,11 +39,6 @@ func (b *BuiltIn) newDNS(learner policy.Learner, denied dnsproxy.Denied) (*dnspr
 // client's.
 func dialClient(q dnsproxy.Query) redirect.Client {
 	return redirect.Client{AddrPort: q.Client, IsLocal: q.Caller.(*connection).opener.Endpoint != 0}
-}
-
-func (b *BuiltIn) recordQuery(r dnsproxy.Record) {
-	b.meters.query(r)
-	b.log.Debug("query answered", "endpoint", r.Endpoint, "source", r.Client, "destination", r.Server, "name", r.Name, "type", r.Type, "reason", r.Outcome, "duration", r.Duration)
 }
 
 // allowsName reports whether the rules of both ends let the name be asked for.

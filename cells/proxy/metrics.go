@@ -10,7 +10,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"porin.dev/porin/cells/metrics"
-	"porin.dev/porin/cells/proxy/dnsproxy"
 	"porin.dev/porin/cells/proxy/httpproxy"
 	"porin.dev/porin/cells/proxy/redirect"
 )
@@ -56,21 +55,6 @@ func (m *meters) refuse(err error) {
 // request is an [httpproxy.Session.Record].
 func (m *meters) request(r httpproxy.Record) {
 	m.requests.WithLabelValues("http", string(r.Verdict), string(r.Reason)).Inc()
-}
-
-// query is the Record of [dnsproxy.Config].
-func (m *meters) query(r dnsproxy.Record) {
-	verdict, reason := httpproxy.Forwarded, ""
-	switch r.Outcome {
-	case dnsproxy.Answered:
-	case dnsproxy.Policy, dnsproxy.Kind, dnsproxy.Ambiguous:
-		verdict, reason = httpproxy.Denied, string(r.Outcome)
-	case dnsproxy.Malformed, dnsproxy.Unsupported, dnsproxy.Response, dnsproxy.EndpointLimit, dnsproxy.TotalLimit, dnsproxy.Connections:
-		verdict, reason = httpproxy.Refused, string(r.Outcome)
-	default:
-		verdict, reason = httpproxy.Failed, string(r.Outcome)
-	}
-	m.requests.WithLabelValues("dns", string(verdict), reason).Inc()
 }
 
 // dialed counts a failure, and returns what it was given.

@@ -25,6 +25,7 @@ func someFlows() []v1.Flow {
 	named := other("world", "198.51.100.9", 443)
 	named.Names = []string{"www.example.com", "evil\x1b[31m.example.com"}
 	anything := &v1.PolicyDecision{Allowed: true, Reason: "no policy selects the pod"}
+	byRequests := &v1.PolicyDecision{Allowed: true, Reason: "rule", Rule: rule(1), Layer7: []string{"GET /public"}}
 	echo := pod("client", "10.1.0.3", 77)
 	flows := []v1.Flow{
 		{
@@ -41,6 +42,15 @@ func someFlows() []v1.Flow {
 		{Verdict: v1.FlowAllowed, Protocol: "ICMP", From: echo, To: other("world", "192.0.2.7", 77), Egress: anything, Ingress: anything},
 		{Verdict: v1.FlowDropped, Reason: "malformed"},
 		{Verdict: v1.FlowAllowed, Protocol: "TCP", From: client, To: named, Egress: anything, Ingress: anything},
+		{
+			Verdict: v1.FlowDenied, Reason: "no-rule", Protocol: "TCP", From: client, To: web, Egress: anything, Ingress: byRequests,
+			HTTP: &v1.HTTPRequest{Method: "GET", Host: "web.demo", Path: "/admin\x1b[31m", Status: 403},
+		},
+		{
+			Verdict: v1.FlowAllowed, Protocol: "UDP", From: client, To: web, Egress: anything, Ingress: byRequests,
+			DNS: &v1.DNSQuery{Type: "AAAA", Name: "www.example.com", Code: "NXDOMAIN"},
+		},
+		{Verdict: v1.FlowDropped, Reason: "client-sent-nothing", Protocol: "TCP", From: client, To: web, HTTP: &v1.HTTPRequest{}},
 	}
 	for i := range flows {
 		flows[i].Seq, flows[i].Time = uint64(i+1), noon

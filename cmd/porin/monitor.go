@@ -68,7 +68,11 @@ func flowLine(s *session, f v1.Flow, width int) string {
 	if f.Protocol == "ICMP" || f.Protocol == "ICMPv6" {
 		from.Port, to.Port = 0, 0 // an echo's identifier
 	}
-	line := fmt.Sprintf("%-6s  %s -> %s", f.Protocol, flowEndText(from), flowEndText(to))
+	protocol, request := requestText(f)
+	line := fmt.Sprintf("%-6s  %s -> %s", protocol, flowEndText(from), flowEndText(to))
+	if request != "" {
+		line += " " + request
+	}
 	if len(to.Names) > 0 {
 		line += " named " + strings.Join(to.Names, ", ")
 	}
@@ -91,6 +95,22 @@ func flowLine(s *session, f v1.Flow, width int) string {
 		text = append(text[:room-1], '…')
 	}
 	return before + s.paint(verdictColours[f.Verdict], verdict) + "  " + string(text)
+}
+
+// requestText is "HTTP" and "GET www.example.com/ 200", or "DNS" and "AAAA www.example.com NOERROR"; for a packet, its
+// protocol alone.
+func requestText(f v1.Flow) (protocol, request string) {
+	switch {
+	case f.HTTP != nil:
+		request = strings.TrimSpace(f.HTTP.Method + " " + f.HTTP.Host + f.HTTP.Path)
+		if f.HTTP.Status > 0 {
+			request += fmt.Sprintf(" %d", f.HTTP.Status)
+		}
+		return "HTTP", request
+	case f.DNS != nil:
+		return "DNS", strings.Join(strings.Fields(f.DNS.Type+" "+f.DNS.Name+" "+f.DNS.Code), " ")
+	}
+	return f.Protocol, ""
 }
 
 // flowLabels is " from{app=web}", or "" without labels.
@@ -129,6 +149,9 @@ func flowReason(f v1.Flow) string {
 	if f.Egress == nil || f.Ingress == nil {
 		return f.Reason
 	}
+	if f.HTTP != nil || f.DNS != nil {
+		return requestReason(f)
+	}
 	var parts []string
 	for _, d := range []struct {
 		name string
@@ -137,6 +160,20 @@ func flowReason(f v1.Flow) string {
 		if d.Allowed == (f.Verdict == v1.FlowAllowed) && (d.Rule != nil || !d.Allowed) {
 			parts = append(parts, d.name+" "+decisionText(*d.PolicyDecision))
 		}
+	}
+	return strings.Join(parts, ", ")
+}
+
+// requestReason is why the client has not got the server's answer, and the rules that decide about requests.
+func requestReason(f v1.Flow) string {
+	var parts []string
+	for _, d := range []*v1.PolicyDecision{f.Egress, f.Ingress} {
+		if len(d.Layer7) > 0 && d.Rule != nil {
+			parts = append(parts, "by "+ruleText(*d.Rule))
+		}
+	}
+	if f.Reason != "" {
+		parts = append(parts, f.Reason)
 	}
 	return strings.Join(parts, ", ")
 }

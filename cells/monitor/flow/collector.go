@@ -1,9 +1,11 @@
 package flow
 
 import (
+	"cmp"
 	"context"
 	"log/slog"
 	"maps"
+	"slices"
 	"sync"
 	"time"
 
@@ -12,6 +14,7 @@ import (
 	"porin.dev/porin/bpf/abi"
 	"porin.dev/porin/cells/monitor/stream"
 	"porin.dev/porin/cells/policy"
+	"porin.dev/porin/cells/proxy/accesslog"
 	"porin.dev/porin/internal/boottime"
 	"porin.dev/porin/internal/task"
 )
@@ -24,6 +27,7 @@ const (
 // Collector reads what the datapath tells, and keeps it for clients.
 type Collector struct {
 	source       Source
+	requests     *accesslog.Log
 	translations Translations
 	policies     Policies
 	names        Names
@@ -56,6 +60,7 @@ type Params struct {
 	fx.In
 
 	Source       Source
+	Requests     *accesslog.Log // of the proxy
 	Translations Translations
 	Policies     Policies
 	Names        Names
@@ -69,7 +74,7 @@ func New(cfg Config, p Params) (*Collector, error) {
 		return nil, err
 	}
 	c := &Collector{
-		source: p.Source, translations: p.Translations, policies: p.Policies, names: p.Names, log: p.Log,
+		source: p.Source, requests: p.Requests, translations: p.Translations, policies: p.Policies, names: p.Names, log: p.Log,
 		directory: newDirectory(p.Endpoints, boottime.Now),
 		ring:      stream.NewRing[record](cfg.Flows), recent: newRecentFlows(recentCount),
 		counts: Counts{Drops: map[abi.DropReason]uint64{}},
@@ -97,14 +102,21 @@ func (c *Collector) read(context.Context) error {
 		}
 		return time.Since(began) < readTime
 	})
-	if missed := lost - c.unread + c.lostInThisRound; err == nil && missed > 0 {
-		batch = append(batch, record{time: time.Now().UnixNano(), lost: missed})
+	requests, missed := c.readRequests()
+	if len(requests) > 0 {
+		batch = append(batch, requests...)
+		slices.SortStableFunc(batch, func(x, y record) int { return cmp.Compare(x.time, y.time) })
 	}
 	if err == nil {
+		missed += lost - c.unread + c.lostInThisRound
 		c.unread, c.lostInThisRound = lost, 0
+	}
+	if missed > 0 {
+		batch = append(batch, record{time: time.Now().UnixNano(), lost: missed})
 	}
 	c.count(batch)
 	c.recent.add(batch)
+	batch = slices.DeleteFunc(batch, func(r record) bool { return r.onlyRecent })
 	if len(batch) > 0 {
 		c.ring.Add(batch...)
 	}
@@ -124,6 +136,9 @@ func (c *Collector) count(batch []record) {
 		r := &batch[i]
 		if r.lost > 0 {
 			c.counts.Lost += r.lost
+			continue
+		}
+		if r.request != nil { // the proxy counts them
 			continue
 		}
 		c.counts.Verdicts[r.verdict]++

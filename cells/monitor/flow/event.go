@@ -10,6 +10,7 @@ import (
 	"porin.dev/porin/bpf/abi"
 	"porin.dev/porin/cells/policy/engine"
 	"porin.dev/porin/cells/policy/model"
+	"porin.dev/porin/cells/proxy/accesslog"
 	"porin.dev/porin/internal/conntrack"
 )
 
@@ -32,7 +33,9 @@ func (c *Collector) recordOf(e *abi.FlowEvent) (record, bool) {
 	if p.isRequest() {
 		return c.recordOfRequest(p)
 	}
-	return c.recordOfDecided(p), true
+	r := c.recordOfDecided(p)
+	r.onlyRecent = p.Path == abi.PathProxy && p.Protocol == uint8(model.UDP) && r.verdict == allowed
+	return r, true
 }
 
 // packet is what an event is about.
@@ -97,8 +100,13 @@ func (c *Collector) recordOfRequest(p packet) (record, bool) {
 	}
 	conn, v := c.evaluate(conn, p.Protocol)
 	d, became := decisionsOf(conn, v)
+	if v.Egress.Layer7 != nil && conn.to.kind != model.Host {
+		return record{}, false // the program on the uplink tells when it hands the packet to the proxy
+	}
 	if v.Egress.Allowed {
-		return p.record(conn, d, became), true
+		r := p.record(conn, d, became)
+		r.onlyRecent = v.Egress.Layer7 != nil && p.Protocol == uint8(model.UDP)
+		return r, true
 	}
 	// Packets that the node's table of nftables drops are reported nowhere else, and conntrack does not know them. All
 	// others reach the program on the uplink.
@@ -137,6 +145,35 @@ func (c *Collector) recordOfDecided(p packet) record {
 		}
 	}
 	return p.record(evaluated, decisions{}, denied)
+}
+
+// readRequests returns the records of what the proxy tells.
+func (c *Collector) readRequests() (batch []record, lost uint64) {
+	requests, lost := c.requests.Read()
+	for i := range requests {
+		batch = append(batch, c.recordOfProxied(&requests[i]))
+	}
+	return batch, lost
+}
+
+var verdictOf = map[accesslog.Verdict]verdict{accesslog.Allowed: allowed, accesslog.Denied: denied, accesslog.Refused: dropped}
+
+// recordOfProxied says what a request means. Its decisions are those about its connection, without the rules for
+// requests.
+func (c *Collector) recordOfProxied(q *accesslog.Request) record {
+	at := c.directory.now() - time.Since(q.Time)
+	conn := connection{from: end{AddrPort: q.Client}, to: end{AddrPort: q.Server}}
+	conn.from.pod, conn.to.pod = c.podAt(q.Client.Addr(), at), c.podAt(q.Server.Addr(), at)
+	conn, v := c.evaluate(conn, uint8(q.Protocol))
+	d, _ := decisionsOf(conn, v)
+	if !v.Allowed {
+		d = decisions{} // it has changed since
+	}
+	became, ok := verdictOf[q.Verdict]
+	if !ok {
+		became = dropped // a word of a later porin-proxy
+	}
+	return record{time: q.Time.UnixNano(), connection: conn, decisions: d, place: placeProxy, protocol: uint8(q.Protocol), verdict: became, request: q}
 }
 
 // recordDecisions expects that the policies agree with the datapath.

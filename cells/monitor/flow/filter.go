@@ -36,6 +36,7 @@ type criteria struct {
 	verdicts       []string
 	reasons        []string
 	protocol       model.Protocol // 0: any
+	requests       string         // requestsHTTP or requestsDNS; "": any flow
 	port           uint16         // 0: any
 }
 
@@ -97,7 +98,11 @@ func parseCriteria(query url.Values) (c criteria, err error) {
 	if c.reasons, err = wordsIn(query, "reason", reasonNames()); err != nil {
 		return c, err
 	}
-	if text := query.Get("protocol"); text != "" {
+	switch text := query.Get("protocol"); strings.ToLower(text) {
+	case "":
+	case requestsHTTP, requestsDNS:
+		c.requests = strings.ToLower(text)
+	default:
 		if c.protocol, err = model.ParseProtocol(text); err != nil {
 			return c, fault.Wrap(fault.Invalid, err)
 		}
@@ -127,6 +132,12 @@ func wordsIn(query url.Values, name string, known []string) (words []string, err
 	return words, nil
 }
 
+// The protocols of requests, which the parameter protocol takes besides TCP and its like.
+const (
+	requestsHTTP = "http"
+	requestsDNS  = "dns"
+)
+
 func reasonNames() (names []string) {
 	for _, reason := range abi.DropReasons() {
 		names = append(names, reason.String())
@@ -153,12 +164,13 @@ func (c *criteria) meets(r *record) bool {
 	return (c.namespaces == nil || c.isInNamespace(r.from.pod) || c.isInNamespace(r.to.pod)) &&
 		(c.pod == "" || c.isPod(r.from.pod) || c.isPod(r.to.pod)) &&
 		(c.labels == nil || c.hasLabels(r.from.pod) || c.hasLabels(r.to.pod)) &&
-		(c.name == "" || slices.ContainsFunc(r.names, c.isName)) &&
+		(c.name == "" || slices.ContainsFunc(r.names, c.isName) || c.isName(r.requestedName())) &&
 		(c.direction == "" || r.direction() == c.direction) &&
 		(c.policy == "" || c.isPolicy(r.egress) || c.isPolicy(r.ingress)) &&
 		(c.verdicts == nil || slices.Contains(c.verdicts, r.verdict.String())) &&
 		(c.reasons == nil || slices.Contains(c.reasons, r.dropReason().String())) &&
 		(c.protocol == 0 || model.Protocol(r.protocol) == c.protocol) &&
+		(c.requests == "" || r.isRequest(c.requests)) &&
 		(c.port == 0 || c.isPort(r))
 }
 
@@ -173,6 +185,9 @@ func (c *criteria) isPod(p *Pod) bool {
 func (c *criteria) hasLabels(p *Pod) bool { return p != nil && c.labels.Matches(labels.Set(p.Labels)) }
 
 func (c *criteria) isName(name string) bool {
+	if name == "" {
+		return false
+	}
 	if suffix, ok := strings.CutPrefix(c.name, "*"); ok {
 		return strings.HasSuffix(strings.ToLower(name), suffix)
 	}

@@ -46,7 +46,7 @@ func (l *recentFlows) add(batch []record) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for i := range batch {
-		if r := &batch[i]; r.lost == 0 && r.verdict != dropped {
+		if r := &batch[i]; r.lost == 0 && r.request == nil && r.verdict != dropped {
 			l.seeLocked(r)
 		}
 	}

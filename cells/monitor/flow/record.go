@@ -1,6 +1,7 @@
 package flow
 
 import (
+	"math"
 	"net/netip"
 	"time"
 
@@ -9,6 +10,7 @@ import (
 	"porin.dev/porin/cells/policy"
 	"porin.dev/porin/cells/policy/engine"
 	"porin.dev/porin/cells/policy/model"
+	"porin.dev/porin/cells/proxy/accesslog"
 )
 
 // verdict is what became of a packet.
@@ -35,7 +37,13 @@ type record struct {
 	place    uint8
 	protocol uint8
 	verdict  verdict
+	// onlyRecent is not shown: the proxy tells of the request that the packet carries.
+	onlyRecent bool
+	request    *accesslog.Request // through the proxy; nil for a packet
 }
+
+// placeProxy is where requests are seen; the datapath has the other places.
+const placeProxy = math.MaxUint8
 
 // connection is one as it is told: from has opened it.
 type connection struct {
@@ -82,6 +90,8 @@ func (p *Pod) attachment() string {
 
 func (p *Pod) isRemote() bool { return p != nil && p.ID == 0 }
 
+func (p *Pod) isLocal() bool { return p != nil && p.ID != 0 }
+
 func (r *record) dropReason() abi.DropReason { return abi.DropReason(r.reason) }
 
 // toV1 is the line of a record.
@@ -96,6 +106,9 @@ func (r *record) toV1(seq uint64) v1.Flow {
 	}
 	if r.dropReason() != abi.DropNone {
 		f.Reason = r.dropReason().String()
+	}
+	if r.request != nil {
+		requestToV1(&f, r.request)
 	}
 	f.From, f.To, f.Reply, f.Length = r.from.toV1(), r.to.toV1(), r.reply, r.length
 	f.To.Names = r.names
@@ -119,9 +132,14 @@ func (e end) toV1() v1.FlowEnd {
 	return out
 }
 
-// direction is egress when the packet was seen at the end that has opened the connection.
+// direction is egress when the packet was seen at the end that has opened the connection, or the request is a pod's of
+// this node.
 func (r *record) direction() string {
-	if (r.place == abi.EventToPod) != r.reply {
+	ingress := (r.place == abi.EventToPod) != r.reply
+	if r.place == placeProxy {
+		ingress = !r.from.pod.isLocal()
+	}
+	if ingress {
 		return v1.FlowIngress
 	}
 	return v1.FlowEgress
@@ -135,6 +153,8 @@ func placeName(place uint8) string {
 		return "to-pod"
 	case abi.EventToUplink:
 		return "to-uplink"
+	case placeProxy:
+		return "proxy"
 	}
 	return ""
 }

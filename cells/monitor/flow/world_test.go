@@ -1,6 +1,7 @@
 package flow
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -23,6 +24,7 @@ import (
 	"porin.dev/porin/cells/policy"
 	"porin.dev/porin/cells/policy/engine"
 	"porin.dev/porin/cells/policy/model"
+	"porin.dev/porin/cells/proxy/accesslog"
 	"porin.dev/porin/internal/boottime"
 	"porin.dev/porin/internal/conntrack"
 )
@@ -45,6 +47,7 @@ type world struct {
 	policies  *policy.Policies
 	resolved  *policy.Names
 	source    fakeSource
+	requests  accesslog.Log
 	stack     fakeStack
 }
 
@@ -52,7 +55,7 @@ func newWorld(t testing.TB, flows int) *world {
 	t.Helper()
 	log := slog.New(slog.DiscardHandler)
 	names := policy.NewNames(policy.Config{}, nil, log)
-	queue := policy.NewQueue(engine.Config{}, nil, nil, names, log)
+	queue := policy.NewQueue(engine.Config{}, nil, fakeProxy{}, names, log)
 	w := &world{TB: t, resolved: names, queue: queue, endpoints: endpointtest.NewEndpoints(), step: policy.NewStep(queue), policies: policy.New(policy.Config{}, queue, log), stack: fakeStack{}}
 	queue.Start(nil)
 	t.Cleanup(func() { _ = queue.Stop(t.Context()) })
@@ -60,12 +63,21 @@ func newWorld(t testing.TB, flows int) *world {
 		t.Fatal(err)
 	}
 	var err error
-	w.Collector, err = New(Config{Flows: flows}, Params{Source: &w.source, Translations: w.stack, Policies: host{queue.View()}, Names: names, Endpoints: w.endpoints, Log: log})
+	w.Collector, err = New(Config{Flows: flows}, Params{Source: &w.source, Requests: &w.requests, Translations: w.stack, Policies: host{queue.View()}, Names: names, Endpoints: w.endpoints, Log: log})
 	if err != nil {
 		t.Fatal(err)
 	}
 	return w
 }
+
+// fakeProxy takes all rules, and sees no connection.
+type fakeProxy struct{}
+
+func (fakeProxy) Supports(model.Layer7) error                            { return nil }
+func (fakeProxy) Prepare(context.Context, map[uint32]model.Layer7) error { return nil }
+func (fakeProxy) Healthy() error                                         { return nil }
+func (fakeProxy) Changed()                                               {}
+func (fakeProxy) Release([]uint32)                                       {}
 
 // fakeSource has events.
 type fakeSource struct {
@@ -147,7 +159,11 @@ func (w *world) policy(name, spec string) {
 
 func (w *world) put(metadata, spec string) {
 	w.Helper()
-	manifest := "apiVersion: networking.k8s.io/v1\nkind: NetworkPolicy\nmetadata: " + metadata + "\nspec: " + spec + "\n"
+	w.putManifest("apiVersion: networking.k8s.io/v1\nkind: NetworkPolicy\nmetadata: " + metadata + "\nspec: " + spec + "\n")
+}
+
+func (w *world) putManifest(manifest string) {
+	w.Helper()
 	if _, _, err := w.policies.Put(w.Context(), []byte(manifest)); err != nil {
 		w.Fatal(err)
 	}
@@ -234,6 +250,12 @@ func summary(f v1.Flow) string {
 		return fmt.Sprintf("%d lost", f.Lost)
 	}
 	text := fmt.Sprintf("%s %s %s -> %s", f.Verdict, f.Place, end(f.From), end(f.To))
+	if f.HTTP != nil {
+		text += fmt.Sprintf(" %s %s%s %d", f.HTTP.Method, f.HTTP.Host, f.HTTP.Path, f.HTTP.Status)
+	}
+	if f.DNS != nil {
+		text += fmt.Sprintf(" %s %s %s", f.DNS.Type, f.DNS.Name, f.DNS.Code)
+	}
 	if f.Service.Address.IsValid() {
 		text += " by " + f.Service.Address.String()
 	}

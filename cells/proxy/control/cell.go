@@ -16,14 +16,14 @@ import (
 	"porin.dev/porin/internal/restored"
 )
 
-// ClientModule is the agent's side of porin-proxy. It provides a [policy.Proxy], a [proxy.EndpointCloser] and the
-// [proxy.Step]; unlike [proxy.Module], no [*proxy.Proxy]. It needs [*policy.Names], a [proxy.Kernel] and a
-// [*restored.Barrier].
+// ClientModule is the agent's side of porin-proxy. It provides a [policy.Proxy], a [proxy.EndpointCloser], the
+// [proxy.Step] and the [*accesslog.Log]; unlike [proxy.Module], no [*proxy.Proxy]. It needs [*policy.Names], a
+// [proxy.Kernel] and a [*restored.Barrier].
 func ClientModule(cfg ClientConfig) fx.Option {
 	return cell.Module("proxy",
 		fx.Supply(cfg, fx.Private),
 		fx.Provide(startClient, fx.Private),
-		fx.Provide(func(c *Client) (policy.Proxy, proxy.EndpointCloser) { return c, c }, proxy.NewStep),
+		fx.Provide(func(c *Client) (policy.Proxy, proxy.EndpointCloser) { return c, c }, (*Client).Requests, proxy.NewStep),
 		doctor.Check(newChecker),
 		supervisor.Tasks((*Client).Task),
 		supervisor.Health(newReporter),
@@ -72,8 +72,8 @@ func startClient(p clientParams) *Client {
 	return c
 }
 
-// ServerModule is the control of porin-proxy, and provides the [*Server]. It needs a [*proxy.Proxy], [Maps] and a
-// [*Learner].
+// ServerModule is the control of porin-proxy, and provides the [*Server]. It needs a [*proxy.Proxy], [Maps], a
+// [*Learner] and the proxy's [*accesslog.Log].
 func ServerModule(cfg ServerConfig) fx.Option {
 	return cell.Module("control",
 		fx.Supply(cfg, fx.Private),
@@ -82,8 +82,8 @@ func ServerModule(cfg ServerConfig) fx.Option {
 	)
 }
 
-func startServer(lc fx.Lifecycle, sd fx.Shutdowner, cfg ServerConfig, p *proxy.Proxy, m Maps, l *Learner, log *slog.Logger) (*Server, error) {
-	s, err := NewServer(cfg, p, m, l, func() { _ = sd.Shutdown() }, log)
+func startServer(lc fx.Lifecycle, sd fx.Shutdowner, p ServerParams) (*Server, error) {
+	s, err := NewServer(p, func() { _ = sd.Shutdown() })
 	if err != nil {
 		return nil, err
 	}

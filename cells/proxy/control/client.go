@@ -12,6 +12,7 @@ import (
 
 	"porin.dev/porin/cells/policy"
 	"porin.dev/porin/cells/proxy"
+	"porin.dev/porin/cells/proxy/accesslog"
 	"porin.dev/porin/internal/fault"
 	"porin.dev/porin/internal/task"
 	"porin.dev/porin/internal/version"
@@ -40,6 +41,8 @@ type Client struct {
 	rules   ruleSync
 	conns   proxyConns
 	sockets heldSockets
+
+	requests accesslog.Log // that the proxy tells of
 }
 
 var (
@@ -64,6 +67,9 @@ func NewClient(cfg ClientConfig, names Names, log *slog.Logger) *Client {
 	names.OnScopeChange(func() { c.Release(nil) })
 	return c
 }
+
+// Requests are what clients have asked for through the proxy.
+func (c *Client) Requests() *accesslog.Log { return &c.requests }
 
 // Task is the loop that connects to the proxy.
 func (c *Client) Task() *task.Task { return c.task }
@@ -203,6 +209,13 @@ func (c *Client) handle(ctx context.Context, p *proxyConn, m message, end func()
 			return err
 		}
 		c.conns.recordReport(p, body)
+		return nil
+	case methodRequests:
+		var body requestBatch
+		if err := json.Unmarshal(m.Body, &body); err != nil {
+			return err
+		}
+		c.requests.Append(body.Requests, body.Lost)
 		return nil
 	case methodReplaced:
 		c.conns.clearCurrent(p)

@@ -2,7 +2,8 @@
 //
 //	the agent                                         porin-proxy
 //	policy.Queue --> [Client] ---- proxy.sock ----> [Server] --> proxy.Proxy
-//	                    |  <-- learn, hold, report      |
+//	                    |  <-- learn, hold, report,     |
+//	                    |      requests                 |
 //	                    '-- holds the sockets           '-- take-over --> the next porin-proxy
 //
 // The agent connects, and tells the proxy all layer 7 rules whenever some have changed, and which names policies

@@ -9,6 +9,7 @@ import (
 	"porin.dev/porin/cells/policy/dnsname"
 	"porin.dev/porin/cells/policy/model"
 	"porin.dev/porin/cells/policy/names"
+	"porin.dev/porin/cells/proxy/accesslog"
 	"porin.dev/porin/cells/proxy/redirect"
 	"porin.dev/porin/internal/fault"
 )
@@ -30,6 +31,7 @@ const (
 	methodLearn         = "learn"          // proxy, also a replaced one: answered when addresses are in the datapath
 	methodHold          = "hold"           // proxy: keep these sockets, in place of others; a notification
 	methodReport        = "report"         // proxy: how it is; a notification
+	methodRequests      = "requests"       // proxy: what clients have asked for; answered when the agent has them
 	methodImportNames   = "import-names"   // an earlier version's agent: answered with nothing, or it reconnects
 	methodReplaced      = "replaced"       // proxy: another process is taking over: connect to that; a notification
 	methodTakeOver      = "take-over"      // the next proxy: answered with sockets and rules
@@ -129,6 +131,14 @@ type report struct {
 	Connections int    `json:"connections"`
 	Error       string `json:"error,omitempty"`
 }
+
+// requestBatch is what clients have asked for since the last one.
+type requestBatch struct {
+	Requests []accesslog.Request `json:"requests"`
+	Lost     uint64              `json:"lost,omitempty"`
+}
+
+func (b requestBatch) isEmpty() bool { return len(b.Requests) == 0 && b.Lost == 0 }
 
 // socketsOf takes the files of the sockets out of the message, and maps each to its index. On an error it takes none:
 // the caller closes the message's files.

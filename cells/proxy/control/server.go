@@ -13,7 +13,10 @@ import (
 	"sync"
 	"time"
 
+	"go.uber.org/fx"
+
 	"porin.dev/porin/cells/proxy"
+	"porin.dev/porin/cells/proxy/accesslog"
 	"porin.dev/porin/cells/proxy/redirect"
 	"porin.dev/porin/internal/fault"
 	"porin.dev/porin/internal/task"
@@ -34,6 +37,7 @@ type Server struct {
 	proxy           *proxy.Proxy
 	maps            Maps
 	learner         *Learner
+	requests        requestSender
 	replaced        func()        // has the process end, when another one has taken over
 	replacedDone    chan struct{} // closed when that was called
 	log             *slog.Logger
@@ -68,10 +72,23 @@ type Server struct {
 	agentConnected chan struct{} // closed when the first agent has
 }
 
+// ServerParams is what a [Server] needs.
+type ServerParams struct {
+	fx.In
+
+	Config   ServerConfig
+	Proxy    *proxy.Proxy
+	Maps     Maps
+	Learner  *Learner
+	Requests *accesslog.Log // the proxy's
+	Log      *slog.Logger
+}
+
 // NewServer returns a server that has not started. replaced is called when another process has taken over.
-func NewServer(cfg ServerConfig, p *proxy.Proxy, m Maps, learner *Learner, replaced func(), log *slog.Logger) (*Server, error) {
+func NewServer(p ServerParams, replaced func()) (*Server, error) {
+	cfg := p.Config
 	s := &Server{
-		cfg: cfg, proxy: p, maps: m, learner: learner, replacedDone: make(chan struct{}), log: log, agents: map[*rpcConn]struct{}{}, agentConnected: make(chan struct{}),
+		cfg: cfg, proxy: p.Proxy, maps: p.Maps, learner: p.Learner, replacedDone: make(chan struct{}), log: p.Log, agents: map[*rpcConn]struct{}{}, agentConnected: make(chan struct{}),
 		file: rulesFile{cfg.StateDir}, handoverTimeout: handoverTimeout,
 	}
 	s.replaced = sync.OnceFunc(func() {
@@ -79,7 +96,8 @@ func NewServer(cfg ServerConfig, p *proxy.Proxy, m Maps, learner *Learner, repla
 		replaced()
 	})
 	s.ctx, s.cancel = context.WithCancel(context.Background())
-	p.OnListeners(s.listens)
+	s.requests = requestSender{requests: p.Requests, agent: s.agent}
+	p.Proxy.OnListeners(s.listens)
 	return s, cfg.Validate()
 }
 
@@ -96,6 +114,7 @@ func (s *Server) Start(ctx context.Context) error {
 		}
 	}
 	s.serving.Go(s.reportLoop)
+	s.requests.start(s.ctx)
 	s.mu.Lock()
 	s.started, s.resumed = true, took
 	s.mu.Unlock()
@@ -141,6 +160,7 @@ func (s *Server) Stop(ctx context.Context) error {
 		_ = agent.notify(methodReplaced, struct{}{})
 	}
 	errs = append(errs, s.proxy.Stop(ctx))
+	s.requests.stop()
 	s.cancel()
 	s.serving.Wait()
 	return errors.Join(errs...)

@@ -17,6 +17,7 @@ import (
 	"porin.dev/porin/cells/policy"
 	"porin.dev/porin/cells/policy/model"
 	"porin.dev/porin/cells/proxy"
+	"porin.dev/porin/cells/proxy/accesslog"
 	"porin.dev/porin/cells/proxy/redirect"
 	"porin.dev/porin/internal/testutil"
 )
@@ -51,7 +52,7 @@ func newServerWith(t *testing.T, dir string, listener proxy.Listener) (s *Server
 	cfg := ServerConfig{Socket: filepath.Join(dir, "s"), StateDir: dir}
 	p := proxy.New(redirect.New(redirect.Config{BPFRoot: dir}, nil, log), listener, log)
 	replaced = make(chan struct{})
-	s, err := NewServer(cfg, p, noMaps{}, NewLearner(log), func() { close(replaced) }, log)
+	s, err := NewServer(ServerParams{Config: cfg, Proxy: p, Maps: noMaps{}, Learner: NewLearner(log), Requests: &accesslog.Log{}, Log: log}, func() { close(replaced) })
 	if err != nil {
 		t.Fatal(err)
 	}

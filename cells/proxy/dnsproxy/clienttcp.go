@@ -23,7 +23,7 @@ func (h *Handler) ServeTCP(ctx, draining context.Context, conn net.Conn, from Qu
 	defer conn.Close()
 	from.TCP = true
 	if h.streams.acquire(from.Endpoint) != quota.Acquired {
-		h.record(from, question{}, time.Now(), Connections)
+		h.record(from, question{}, time.Now(), Connections, nil)
 		return
 	}
 	defer h.streams.release(from.Endpoint)
@@ -87,7 +87,7 @@ func (s *stream) next(ctx context.Context, reader *bufio.Reader, buffer []byte) 
 	}
 	n := int(binary.BigEndian.Uint16(size[:]))
 	if n < headerSize || n > maxQuery {
-		s.handler.record(s.from, question{}, time.Now(), Malformed)
+		s.handler.record(s.from, question{}, time.Now(), Malformed, nil)
 		return nil, false
 	}
 	if n > cap(buffer) {

@@ -153,7 +153,7 @@ func (h *Handler) admit(q Query) (*pendingQuery, []byte) {
 	}
 	if outcome != "" {
 		r := makeReply(q.Message, question, outcome, h.config.Denied)
-		h.record(q, question, begin, outcome)
+		h.record(q, question, begin, outcome, r)
 		return nil, r
 	}
 	q.Message = append([]byte(nil), q.Message...)
@@ -179,9 +179,14 @@ type result struct {
 	reply   []byte
 }
 
-func (h *Handler) record(q Query, question question, begin time.Time, outcome Outcome) {
+// record tells of a query. The reply may be empty.
+func (h *Handler) record(q Query, question question, begin time.Time, outcome Outcome, reply []byte) {
+	code := noReply
+	if len(reply) >= headerSize {
+		code = int(word(reply, 2) & maskCode)
+	}
 	h.config.Record(Record{
-		Endpoint: q.Endpoint, Client: q.Client, Server: q.Server, Name: question.name, Type: question.kind, Outcome: outcome, Duration: time.Since(begin),
+		Endpoint: q.Endpoint, Client: q.Client, Server: q.Server, TCP: q.TCP, Name: question.name, Type: question.kind, Outcome: outcome, Code: code, Duration: time.Since(begin),
 	})
 }
 
@@ -242,7 +247,7 @@ func (h *Handler) reply(f *pendingQuery, r result) {
 	if r.outcome != Answered {
 		r.reply = makeReply(f.Message, f.question, r.outcome, h.config.Denied)
 	}
-	h.record(f.Query, f.question, f.begin, r.outcome)
+	h.record(f.Query, f.question, f.begin, r.outcome, r.reply)
 	h.queries.release(f.Endpoint)
 	f.send(r.reply)
 	h.running.Done()

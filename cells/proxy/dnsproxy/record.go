@@ -20,9 +20,11 @@ type Query struct {
 type Record struct {
 	Endpoint       uint16
 	Client, Server netip.AddrPort
+	TCP            bool
 	Name           string // as of package dnsname; empty if the message has none that can be read
 	Type           uint16
 	Outcome        Outcome
+	Code           int           // of the reply; -1 without one
 	Duration       time.Duration // from the query to the reply
 }
 
