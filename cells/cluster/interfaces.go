@@ -19,6 +19,21 @@ type Change[T any] struct {
 	// was at one moment. More: the next page follows at once. A page after one with More that does not continue begins the
 	// list again.
 	Continues, More bool
+	// Resumed says that the snapshot is the caller's own: see [Resume].
+	Resumed bool
+	// Mark is where the watch is after the change; "" if no other watch can go on from here.
+	Mark Mark
+}
+
+// Mark says how far a watch has got. It is a text of the backend.
+type Mark string
+
+// Resume is what an earlier watch has told, for another one to go on from there. The zero Resume has nothing.
+type Resume[T any] struct {
+	Mark Mark
+	// Pages calls page with all records that there were at the mark, with their versions, in pages. It fails if they are
+	// not there any more.
+	Pages func(page func([]T)) error
 }
 
 // ChangeKind says what a [Change] is.
@@ -105,7 +120,9 @@ type Published[T any] interface {
 	// Delete removes the record if it still has its Version. One that is gone is a success.
 	Delete(ctx context.Context, item T) error
 	All(ctx context.Context) iter.Seq2[T, error]
-	Watch(ctx context.Context) (<-chan Change[T], error)
+	// Watch goes on from an earlier watch if the backend can: then the first snapshot has the records of from, and the
+	// changes since follow. Otherwise it begins with a list.
+	Watch(ctx context.Context, from Resume[T]) (<-chan Change[T], error)
 }
 
 // Backend is all that the nodes share, in one store.

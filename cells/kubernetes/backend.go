@@ -4,7 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
-	"sync/atomic"
+	"sync"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
@@ -37,13 +37,16 @@ func NewBackend(client *Client, log *slog.Logger) (cluster.Backend, error) {
 type clusterID struct {
 	core rest.Interface
 
-	uid atomic.Pointer[string]
+	mu  sync.Mutex // guards the field below, and is held while the API server is asked
+	uid string
 }
 
 // get asks the API server until it has an answer.
 func (c *clusterID) get(ctx context.Context) (string, error) {
-	if uid := c.uid.Load(); uid != nil {
-		return *uid, nil
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.uid != "" {
+		return c.uid, nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
@@ -52,7 +55,6 @@ func (c *clusterID) get(ctx context.Context) (string, error) {
 	if err := request.Do(ctx).Into(&namespace); err != nil {
 		return "", fmt.Errorf("read the namespace %s: %w", metav1.NamespaceSystem, err)
 	}
-	uid := string(namespace.UID)
-	c.uid.Store(&uid)
-	return uid, nil
+	c.uid = string(namespace.UID)
+	return c.uid, nil
 }

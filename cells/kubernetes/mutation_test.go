@@ -173,9 +173,14 @@ func startMutatedAgent(t *testing.T) *mutatedAgent {
 	})
 	followRecords(t, a, "PorinPool", a.backend.Pools.Watch)
 	followRecords(t, a, "PorinCluster", a.backend.Info.Watch)
-	followRecords(t, a, "PorinNetwork", a.backend.Networks.Watch)
-	followRecords(t, a, "PorinEndpointGroup", a.backend.Endpoints.Watch)
+	followRecords(t, a, "PorinNetwork", fromStart(a.backend.Networks))
+	followRecords(t, a, "PorinEndpointGroup", fromStart(a.backend.Endpoints))
 	return a
+}
+
+// fromStart watches without an earlier watch.
+func fromStart[T any](p cluster.Published[T]) func(context.Context) (<-chan cluster.Change[T], error) {
+	return func(ctx context.Context) (<-chan cluster.Change[T], error) { return p.Watch(ctx, cluster.Resume[T]{}) }
 }
 
 // noErrors is a log of errors that fails the test with each: no object is a reason for one.

@@ -27,6 +27,7 @@ type Peers struct {
 	// Of the task.
 	records   *records
 	conflicts map[Conflict]time.Time // whose owners were asked for, and when they are asked for again
+	began     bool                   // a watch has: its records are newer than the cache's
 	answered  bool                   // the store has, since the start
 	storeAway bool                   // it has had some time to
 	asOf      time.Time              // as in View
@@ -73,7 +74,11 @@ func (p *Peers) begin(ctx context.Context, w *peersWatch) (err error) {
 		w.hasNetworks, w.hasInfo = true, true
 		return nil
 	}
-	if w.networks, err = p.backend.Networks.Watch(ctx); err != nil {
+	var from cluster.Resume[cluster.NodeNetwork]
+	if !p.began {
+		from, p.began = p.cache.ResumeNetworks(), true
+	}
+	if w.networks, err = p.backend.Networks.Watch(ctx, from); err != nil {
 		return fmt.Errorf("watch the networks of nodes: %w", err)
 	}
 	if w.info, err = p.backend.Info.Watch(ctx); err != nil {

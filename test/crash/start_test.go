@@ -1,6 +1,7 @@
 package crash
 
 import (
+	"context"
 	"errors"
 	"os"
 
@@ -60,7 +61,14 @@ func agentRestore(s *scene) operation {
 // halfMade leaves the record of an ADD whose agent died before it attached the programs, and the link.
 func (s *scene) halfMade(c *testutil.Container) error {
 	s.agents.arm(when("RTM_NEWQDISC"))
-	if _, err := s.add(c); err == nil {
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	go func() {
+		if s.agent.Ended(reach) {
+			cancel() // or the plugin waits for another agent
+		}
+	}()
+	if _, err := s.cni.AddContext(ctx, c); err == nil {
 		return errors.New("ADD succeeded, and nobody was killed")
 	}
 	if !s.agents.wasHit() {

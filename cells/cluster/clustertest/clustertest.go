@@ -243,7 +243,7 @@ func testGroups(t *testing.T, b cluster.Backend) {
 func testPublished[T any](t *testing.T, b cluster.Published[T], one, next T, version func(*T) *cluster.Version) {
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	changes, err := b.Watch(ctx)
+	changes, err := b.Watch(ctx, cluster.Resume[T]{})
 	want(t, "watch", err, nil)
 	first, err := b.Put(ctx, one)
 	want(t, "put", err, nil)

@@ -214,6 +214,6 @@ func (s published[T]) All(ctx context.Context) iter.Seq2[T, error] {
 	return list(ctx, s.between, s.name+".All", s.of.All(ctx))
 }
 
-func (s published[T]) Watch(ctx context.Context) (<-chan cluster.Change[T], error) {
-	return follow(ctx, s.between, s.of.Watch)
+func (s published[T]) Watch(ctx context.Context, from cluster.Resume[T]) (<-chan cluster.Change[T], error) {
+	return follow(ctx, s.between, func(ctx context.Context) (<-chan cluster.Change[T], error) { return s.of.Watch(ctx, from) })
 }

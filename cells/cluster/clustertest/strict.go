@@ -256,6 +256,6 @@ func (s strictPublished[T]) Delete(ctx context.Context, item T) error {
 	return s.remove(ctx, s.RecordName(item), versionIs[T](*s.Version(&item)))
 }
 func (s strictPublished[T]) All(ctx context.Context) iter.Seq2[T, error] { return s.all(ctx) }
-func (s strictPublished[T]) Watch(ctx context.Context) (<-chan cluster.Change[T], error) {
+func (s strictPublished[T]) Watch(ctx context.Context, _ cluster.Resume[T]) (<-chan cluster.Change[T], error) {
 	return s.watch(ctx, anyName)
 }

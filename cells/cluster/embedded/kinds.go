@@ -20,8 +20,8 @@ func (s *Store) Backend() cluster.Backend {
 		Pools:     records[cluster.Pool, string]{cluster.PoolKind, same, "pools/", "", s},
 		Blocks:    blocks{records[cluster.Block, netip.Prefix]{cluster.BlockKind, cluster.BlockName, "blocks/", "", s}},
 		Info:      info{records[cluster.ClusterInfo, string]{cluster.InfoKind(infoName), same, "cluster/", "", s}},
-		Networks:  records[cluster.NodeNetwork, cluster.NodeID]{cluster.NetworkKind, node, "networks/", "", s},
-		Endpoints: records[cluster.EndpointGroup, string]{cluster.EndpointGroupKind, same, "endpoints/", "", s},
+		Networks:  published[cluster.NodeNetwork, cluster.NodeID]{records[cluster.NodeNetwork, cluster.NodeID]{cluster.NetworkKind, node, "networks/", "", s}},
+		Endpoints: published[cluster.EndpointGroup, string]{records[cluster.EndpointGroup, string]{cluster.EndpointGroupKind, same, "endpoints/", "", s}},
 	}
 }
 
@@ -35,6 +35,15 @@ func (r sessions) Delete(_ context.Context, id cluster.NodeID) error {
 
 func (r sessions) Watch(ctx context.Context, id cluster.NodeID) (<-chan cluster.Change[cluster.Session], error) {
 	return r.watch(ctx, func(e entry) bool { return e.name != id.RecordName() })
+}
+
+type published[T, Key any] struct {
+	records[T, Key]
+}
+
+// Watch begins with a list, which is read from the file.
+func (r published[T, Key]) Watch(ctx context.Context, _ cluster.Resume[T]) (<-chan cluster.Change[T], error) {
+	return r.records.Watch(ctx)
 }
 
 type blocks struct {

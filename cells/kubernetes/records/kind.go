@@ -46,6 +46,8 @@ type kind[T any] struct {
 	log    *slog.Logger
 	name   string // of the kind, such as PorinNode; the resource is its plural in small letters
 	byPage bool   // watches tell lists page by page: no process should have all of them in memory
+	// store says which cluster the API server is of. nil: watches have no marks.
+	store func(context.Context) (string, error)
 }
 
 // object is a record as the API server has it.
@@ -162,7 +164,7 @@ func (k kind[T]) Delete(ctx context.Context, item T) error {
 func (k kind[T]) All(ctx context.Context) iter.Seq2[T, error] { return k.all(ctx, "") }
 
 func (k kind[T]) Watch(ctx context.Context) (<-chan cluster.Change[T], error) {
-	return k.follow(ctx, "")
+	return k.follow(ctx, "", cluster.Resume[T]{})
 }
 
 // source reads the records that the selector of fields matches.

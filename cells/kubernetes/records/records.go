@@ -19,17 +19,17 @@ import (
 // API server is of.
 func New(client rest.Interface, store func(context.Context) (string, error), log *slog.Logger) cluster.Backend {
 	node, same := cluster.NodeID.RecordName, func(name string) string { return name }
-	session := kind[cluster.Session]{cluster.SessionKind, client, log, "PorinSession", false}
-	block := kind[cluster.Block]{cluster.BlockKind, client, log, "PorinBlock", false}
+	session := kind[cluster.Session]{cluster.SessionKind, client, log, "PorinSession", false, nil}
+	block := kind[cluster.Block]{cluster.BlockKind, client, log, "PorinBlock", false, nil}
 	return cluster.Backend{
-		Nodes:        named[cluster.Node, cluster.NodeID]{kind[cluster.Node]{cluster.NodeKind, client, log, "PorinNode", false}, node},
+		Nodes:        named[cluster.Node, cluster.NodeID]{kind[cluster.Node]{cluster.NodeKind, client, log, "PorinNode", false, nil}, node},
 		Sessions:     sessions{named[cluster.Session, cluster.NodeID]{session, node}},
-		Pools:        named[cluster.Pool, string]{kind[cluster.Pool]{cluster.PoolKind, client, log, "PorinPool", false}, same},
+		Pools:        named[cluster.Pool, string]{kind[cluster.Pool]{cluster.PoolKind, client, log, "PorinPool", false, nil}, same},
 		Blocks:       blocks{named[cluster.Block, netip.Prefix]{block, cluster.BlockName}},
 		ListsByOwner: true,
-		Info:         &info{store: store, kind: kind[cluster.ClusterInfo]{cluster.InfoKind(infoName), client, log, "PorinCluster", false}},
-		Networks:     kind[cluster.NodeNetwork]{cluster.NetworkKind, client, log, "PorinNetwork", false},
-		Endpoints:    kind[cluster.EndpointGroup]{cluster.EndpointGroupKind, client, log, "PorinEndpointGroup", true},
+		Info:         &info{store: store, kind: kind[cluster.ClusterInfo]{cluster.InfoKind(infoName), client, log, "PorinCluster", false, nil}},
+		Networks:     published[cluster.NodeNetwork]{kind[cluster.NodeNetwork]{cluster.NetworkKind, client, log, "PorinNetwork", false, store}},
+		Endpoints:    published[cluster.EndpointGroup]{kind[cluster.EndpointGroup]{cluster.EndpointGroupKind, client, log, "PorinEndpointGroup", true, store}},
 	}
 }
 
@@ -71,7 +71,14 @@ func (s sessions) Delete(ctx context.Context, id cluster.NodeID) error {
 }
 
 func (s sessions) Watch(ctx context.Context, id cluster.NodeID) (<-chan cluster.Change[cluster.Session], error) {
-	return s.follow(ctx, "metadata.name="+id.RecordName())
+	return s.follow(ctx, "metadata.name="+id.RecordName(), cluster.Resume[cluster.Session]{})
+}
+
+// published is a kind whose watches can go on from an earlier one.
+type published[T any] struct{ kind[T] }
+
+func (p published[T]) Watch(ctx context.Context, from cluster.Resume[T]) (<-chan cluster.Change[T], error) {
+	return p.follow(ctx, "", from)
 }
 
 type blocks struct {

@@ -2,6 +2,8 @@ package records
 
 import (
 	"context"
+	"encoding/json"
+	"fmt"
 
 	"porin.dev/porin/cells/cluster"
 	"porin.dev/porin/cells/kubernetes/watch"
@@ -9,36 +11,93 @@ import (
 
 // follow tells the records that the selector of fields matches, as [cluster.Change] says, until ctx ends. It leaves out
 // records that cannot be read.
-func (k kind[T]) follow(ctx context.Context, fields string) (<-chan cluster.Change[T], error) {
-	t := teller[T]{ctx, make(chan cluster.Change[T])}
+func (k kind[T]) follow(ctx context.Context, fields string, from cluster.Resume[T]) (<-chan cluster.Change[T], error) {
+	t := &teller[T]{kind: k, ctx: ctx, changes: make(chan cluster.Change[T])}
 	var handler watch.Handler[record[T]] = t
 	if k.byPage {
 		handler = pageTeller[T]{t}
 	}
-	loop := watch.New(k.resource(), k.source(fields), handler, k.log)
+	t.loop = watch.New(k.resource(), k.source(fields), handler, k.log)
+	if resume, ok := k.resume(from); ok {
+		t.loop.ResumeFrom(resume)
+	}
 	go func() {
 		defer close(t.changes)
-		_ = loop.Run(ctx) // returns nil
+		_ = t.loop.Run(ctx) // returns nil
 	}()
 	return t.changes, nil
 }
 
-// teller turns what a loop reads into changes.
-type teller[T any] struct {
-	ctx     context.Context // of the watch
-	changes chan cluster.Change[T]
+// mark is a [cluster.Mark], as JSON.
+type mark struct {
+	Store string     `json:"store"`
+	Watch watch.Mark `json:"watch"`
 }
 
-func (t teller[T]) notify(change cluster.Change[T]) {
+// resume returns false if there is nothing to go on from.
+func (k kind[T]) resume(from cluster.Resume[T]) (r watch.Resume[record[T]], ok bool) {
+	var m mark
+	if k.store == nil || from.Mark == "" || json.Unmarshal([]byte(from.Mark), &m) != nil || m.Watch.Version == "" {
+		return r, false
+	}
+	return watch.Resume[record[T]]{
+		Mark: m.Watch,
+		Check: func(ctx context.Context) error {
+			store, err := k.store(ctx)
+			if err == nil && store != m.Store {
+				err = fmt.Errorf("%w: %s", watch.ErrOther, m.Store)
+			}
+			return err
+		},
+		Pages: func(page func([]watch.Object[record[T]])) error {
+			return from.Pages(func(items []T) {
+				objects := make([]watch.Object[record[T]], 0, len(items))
+				for _, item := range items {
+					objects = append(objects, watch.Object[record[T]]{Key: watch.Key{Name: k.RecordName(item)}, Version: string(*k.Version(&item)), Value: record[T]{item: item}})
+				}
+				page(objects)
+			})
+		},
+	}, true
+}
+
+// teller turns what a loop reads into changes.
+type teller[T any] struct {
+	kind    kind[T]
+	ctx     context.Context // of the watch
+	changes chan cluster.Change[T]
+	loop    *watch.Loop[record[T]]
+}
+
+func (t *teller[T]) notify(change cluster.Change[T]) {
+	if !change.More {
+		change.Mark = t.mark()
+	}
 	select {
 	case t.changes <- change:
 	case <-t.ctx.Done():
 	}
 }
 
+// mark is "" where watches have none.
+func (t *teller[T]) mark() cluster.Mark {
+	if t.kind.store == nil {
+		return ""
+	}
+	store, err := t.kind.store(t.ctx) // known already, but for the first time
+	if err != nil {
+		return ""
+	}
+	text, err := json.Marshal(mark{store, t.loop.Mark()})
+	if err != nil {
+		return ""
+	}
+	return cluster.Mark(text)
+}
+
 // Replace implements [watch.Handler].
-func (t teller[T]) Replace(objects map[watch.Key]watch.Object[record[T]]) {
-	snapshot := cluster.Change[T]{Kind: cluster.Snapshot}
+func (t *teller[T]) Replace(objects map[watch.Key]watch.Object[record[T]]) {
+	snapshot := cluster.Change[T]{Kind: cluster.Snapshot, Resumed: t.loop.Resumes()}
 	for _, o := range objects {
 		if o.Value.err == nil {
 			snapshot.All = append(snapshot.All, o.Value.item)
@@ -48,23 +107,23 @@ func (t teller[T]) Replace(objects map[watch.Key]watch.Object[record[T]]) {
 }
 
 // Update implements [watch.Handler].
-func (t teller[T]) Update(o watch.Object[record[T]]) {
+func (t *teller[T]) Update(o watch.Object[record[T]]) {
 	if o.Value.err == nil {
 		t.notify(cluster.Change[T]{Kind: cluster.Put, Name: o.Key.Name, Item: o.Value.item})
 	}
 }
 
 // Delete implements [watch.Handler].
-func (t teller[T]) Delete(o watch.Object[record[T]]) {
+func (t *teller[T]) Delete(o watch.Object[record[T]]) {
 	t.notify(cluster.Change[T]{Kind: cluster.Deleted, Name: o.Key.Name})
 }
 
 // pageTeller is a teller of lists in pages.
-type pageTeller[T any] struct{ teller[T] }
+type pageTeller[T any] struct{ *teller[T] }
 
 // Page implements [watch.PageHandler].
 func (t pageTeller[T]) Page(objects []watch.Object[record[T]], first, more bool) {
-	page := cluster.Change[T]{Kind: cluster.Snapshot, Continues: !first, More: more}
+	page := cluster.Change[T]{Kind: cluster.Snapshot, Continues: !first, More: more, Resumed: t.loop.Resumes()}
 	for _, o := range objects {
 		if o.Value.err == nil {
 			page.All = append(page.All, o.Value.item)

@@ -80,9 +80,11 @@ type Loop[T any] struct {
 	endPause chan struct{} // holds a token after EndPause
 
 	// Of Run.
-	latest  latest    // of the objects
-	relist  time.Time // when a whole list is due
-	missing time.Time // since when the server does not have the kind
+	version string     // of the last list, event or bookmark
+	latest  latest     // of the objects
+	relist  time.Time  // when a whole list is due
+	missing time.Time  // since when the server does not have the kind
+	resume  *Resume[T] // nil when it has been used, or cannot be
 
 	mu    sync.Mutex // guards the fields below
 	state State
@@ -122,6 +124,20 @@ func New[T any](kind string, source Source[T], handler Handler[T], log *slog.Log
 	}
 }
 
+// ResumeFrom has Run go on from where another loop was, if that is possible: then the handler gets the objects that the
+// other one knew, and after them what has changed since. It is called before Run.
+func (l *Loop[T]) ResumeFrom(r Resume[T]) {
+	l.resume, l.version, l.latest, l.relist = &r, r.Mark.Version, r.Mark.latest(), r.Mark.Relist
+}
+
+// Mark is where the loop is after what the handler gets at the moment. It is for methods of the handler alone.
+func (l *Loop[T]) Mark() Mark {
+	return Mark{l.version, l.latest.key.Namespace, l.latest.key.Name, l.latest.version, l.latest.deleted, l.relist}
+}
+
+// Resumes reports whether the handler gets what another loop knew. It is for methods of the handler alone.
+func (l *Loop[T]) Resumes() bool { return l.resume != nil }
+
 // Synced is closed when a whole list has been given to the handler.
 func (l *Loop[T]) Synced() <-chan struct{} { return l.synced }
 
@@ -148,24 +164,24 @@ func (l *Loop[T]) State() State {
 
 // Run follows the kind until the context ends, and returns nil.
 func (l *Loop[T]) Run(ctx context.Context) error {
-	version, pause := "", time.Duration(0)
+	pause := time.Duration(0)
 	for ctx.Err() == nil {
-		began, resumes := time.Now(), version != ""
-		last, err := l.follow(ctx, version)
+		began, resumes := time.Now(), l.version != ""
+		err := l.follow(ctx)
 		if ctx.Err() != nil {
 			return nil
 		}
 		reason := reasonOf(err)
 		absent := !l.missing.IsZero() && apierrors.IsNotFound(err) // and was told already
 		l.recordAbsence(err)
-		if version = last; reason == Gone || reason == SetBack || reason == Relist {
-			version = ""
+		if reason == Gone || reason == SetBack || reason == Relist {
+			l.version, l.resume = "", nil
 		}
 		if time.Since(began) > 2*callTimeout {
 			pause = 0 // a watch was open
 		}
 		wait := pause
-		if resumes && version == "" {
+		if resumes && l.version == "" {
 			wait = min(wait, firstPause) // the loop has waited before the answer that it has to list
 		}
 		l.restart(ctx, reason, err, wait, absent)
@@ -190,67 +206,86 @@ func (l *Loop[T]) recordAbsence(err error) {
 	}
 }
 
-// follow lists the kind, if no version is known, and watches it until the watch ends. It returns the last version that
-// it has seen.
-func (l *Loop[T]) follow(ctx context.Context, version string) (last string, err error) {
-	if version == "" {
-		version, err = l.list(ctx)
-	} else {
-		err = l.compare(ctx, version)
+// follow lists the kind, if no version is known, and watches it until the watch ends.
+func (l *Loop[T]) follow(ctx context.Context) (err error) {
+	switch {
+	case l.version == "":
+		err = l.list(ctx)
+	case l.resume != nil:
+		err = l.takeUp(ctx)
+	default:
+		err = l.compare(ctx)
 	}
 	if err != nil {
-		return version, err
+		return err
 	}
-	return l.watch(ctx, version)
+	return l.watch(ctx)
 }
 
 // list gives the handler the whole kind. A list whose pages end in the middle, as when the server has compacted their
 // version, begins again.
-func (l *Loop[T]) list(ctx context.Context) (version string, err error) {
-	pages, byPage := l.handler.(PageHandler[T])
-	objects, known := map[Key]Object[T]{}, map[Key]struct{}{}
-	l.latest = latest{}
+func (l *Loop[T]) list(ctx context.Context) error {
+	l.latest, l.relist = latest{}, time.Now().Add(minRelist+rand.N(minRelist))
+	whole := newWhole(l.handler)
 	for next, more := "", true; more; {
 		page, err := l.page(ctx, metav1.ListOptions{Limit: pageSize, Continue: next})
 		if err != nil {
-			return "", fmt.Errorf("list %s: %w", l.kind, err)
+			return fmt.Errorf("list %s: %w", l.kind, err)
 		}
-		first := next == ""
-		version, next, more = page.Version, page.Continue, page.Continue != ""
+		next, more = page.Continue, page.Continue != ""
 		for _, object := range page.Objects {
-			known[object.Key] = struct{}{}
 			l.latest.see(object.Key, object.Version, false)
-			if !byPage {
-				objects[object.Key] = object
-			}
 		}
-		if byPage {
-			pages.Page(page.Objects, first, more)
+		if !more {
+			l.version = page.Version
 		}
+		whole.add(page.Objects, more)
 	}
-	if !byPage {
-		l.handler.Replace(objects)
+	l.recordWhole(whole.known)
+	return nil
+}
+
+// takeUp gives the handler what another loop knew, if that is still what the server had at the loop's version.
+func (l *Loop[T]) takeUp(ctx context.Context) error {
+	if !time.Now().Before(l.relist) {
+		return errRelist
 	}
-	l.relist = time.Now().Add(minRelist + rand.N(minRelist))
+	if err := l.resume.Check(ctx); err != nil {
+		return err
+	}
+	if err := l.compare(ctx); err != nil {
+		return err
+	}
+	whole := newWhole(l.handler)
+	if err := l.resume.Pages(func(page []Object[T]) { whole.add(page, true) }); err != nil {
+		return fmt.Errorf("%w: %w", errRelist, err)
+	}
+	whole.add(nil, false)
+	l.resume = nil
+	l.recordWhole(whole.known)
+	return nil
+}
+
+// recordWhole notes that the handler has the whole kind.
+func (l *Loop[T]) recordWhole(known map[Key]struct{}) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.known, l.state.Version, l.state.Since, l.state.Err = known, version, time.Now(), nil
+	l.known, l.state.Version, l.state.Since, l.state.Err = known, l.version, time.Now(), nil
 	if !l.state.Synced {
 		l.state.Synced = true
 		close(l.synced)
 	}
-	return version, nil
 }
 
 // compare reads the object that changed last, and with it the kind's present version. It fails with errSetBack if the
 // version is lower than the last one, and with errRelist if the object is not as it was: it has changed since, or etcd
 // was restored and has later versions by now.
-func (l *Loop[T]) compare(ctx context.Context, version string) error {
+func (l *Loop[T]) compare(ctx context.Context) error {
 	page, err := l.page(ctx, metav1.ListOptions{Limit: 1, FieldSelector: l.latest.selector()})
 	if err != nil {
 		return fmt.Errorf("read the version of %s: %w", l.kind, err)
 	}
-	if lower(page.Version, version) {
+	if lower(page.Version, l.version) {
 		return errSetBack
 	}
 	there := len(page.Objects) > 0
@@ -273,7 +308,7 @@ func (l *Loop[T]) page(ctx context.Context, options metav1.ListOptions) (Page[T]
 }
 
 // watch gives the handler each change from the version on, until the stream ends.
-func (l *Loop[T]) watch(ctx context.Context, version string) (last string, err error) {
+func (l *Loop[T]) watch(ctx context.Context) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	relist := time.AfterFunc(time.Until(l.relist), func() { cancel(errRelist) })
@@ -281,9 +316,9 @@ func (l *Loop[T]) watch(ctx context.Context, version string) (last string, err e
 	quiet := time.AfterFunc(silence, func() { cancel(errSilent) })
 	defer quiet.Stop()
 
-	stream, err := l.source.Watch(ctx, metav1.ListOptions{ResourceVersion: version, AllowWatchBookmarks: true})
+	stream, err := l.source.Watch(ctx, metav1.ListOptions{ResourceVersion: l.version, AllowWatchBookmarks: true})
 	if err != nil {
-		return version, fmt.Errorf("watch %s: %w", l.kind, errors.Join(context.Cause(ctx), err))
+		return fmt.Errorf("watch %s: %w", l.kind, errors.Join(context.Cause(ctx), err))
 	}
 	defer stream.Close()
 	l.mu.Lock()
@@ -292,16 +327,16 @@ func (l *Loop[T]) watch(ctx context.Context, version string) (last string, err e
 	for {
 		event, err := stream.Next()
 		if cause := context.Cause(ctx); cause != nil {
-			return version, cause
+			return cause
 		}
 		if err != nil {
-			return version, fmt.Errorf("watch %s: %w", l.kind, err)
+			return fmt.Errorf("watch %s: %w", l.kind, err)
 		}
 		quiet.Reset(silence)
-		if lower(event.Object.Version, version) {
-			return version, errSetBack
+		if lower(event.Object.Version, l.version) {
+			return errSetBack
 		}
-		version = event.Object.Version
+		l.version = event.Object.Version
 		l.handle(event)
 	}
 }
@@ -370,7 +405,7 @@ func reasonOf(err error) Reason {
 		return Closed
 	case errors.Is(err, errSetBack):
 		return SetBack
-	case errors.Is(err, errRelist):
+	case errors.Is(err, errRelist), errors.Is(err, ErrOther):
 		return Relist
 	case errors.Is(err, errSilent):
 		return Silent

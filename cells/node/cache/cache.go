@@ -54,6 +54,7 @@ type pending struct {
 // New returns the cache in a folder. It opens nothing before something is noted or asked for.
 func New(dir string, log *slog.Logger) *Cache {
 	c := &Cache{path: filepath.Join(dir, "peers.db"), log: log, origins: map[Origin]bool{}}
+	c.pending.networks.kind, c.pending.endpoints.kind = cluster.NetworkKind, cluster.EndpointGroupKind
 	c.task = task.Every(log, task.Round{Name: "node-cache-peers", Run: c.round, Retry: interval, MaxRetry: time.Minute})
 	return c
 }
@@ -77,7 +78,7 @@ func (c *Cache) SetOrigin(o Origin) {
 func (c *Cache) RecordNetworks(change cluster.Change[cluster.NodeNetwork]) {
 	if c != nil {
 		c.record(func(p *pending) error {
-			return p.networks.record(change, func(n cluster.NodeNetwork) string { return n.Node.RecordName() })
+			return p.networks.record(change)
 		})
 	}
 }
@@ -85,7 +86,7 @@ func (c *Cache) RecordNetworks(change cluster.Change[cluster.NodeNetwork]) {
 // RecordEndpoints records what a watch has told.
 func (c *Cache) RecordEndpoints(change cluster.Change[cluster.EndpointGroup]) {
 	if c != nil {
-		c.record(func(p *pending) error { return p.endpoints.record(change, cluster.EndpointGroup.RecordName) })
+		c.record(func(p *pending) error { return p.endpoints.record(change) })
 	}
 }
 
@@ -114,7 +115,7 @@ func (c *Cache) record(add func(*pending) error) {
 // none.
 func (c *Cache) Networks() (all []cluster.NodeNetwork, of Origin, asOf time.Time) {
 	h := c.read(func(tx *bbolt.Tx) (err error) {
-		all, err = readAll(tx.Bucket(networksBucket), cluster.NodeNetwork.Validate)
+		all, err = readAll(tx.Bucket(networksBucket), cluster.NetworkKind)
 		return err
 	})
 	if h.UpdatedAt.IsZero() {
@@ -126,7 +127,7 @@ func (c *Cache) Networks() (all []cluster.NodeNetwork, of Origin, asOf time.Time
 // Endpoints returns the groups, and the labels of namespaces, that there were, as Networks does.
 func (c *Cache) Endpoints() (all []cluster.EndpointGroup, namespaces map[string]map[string]string, asOf time.Time) {
 	h := c.read(func(tx *bbolt.Tx) (err error) {
-		if all, err = readAll(tx.Bucket(endpointsBucket), cluster.EndpointGroup.Validate); err != nil {
+		if all, err = readAll(tx.Bucket(endpointsBucket), cluster.EndpointGroupKind); err != nil {
 			return err
 		}
 		if text := tx.Bucket(headerBucket).Get(namespacesKey); text != nil {
@@ -138,6 +139,16 @@ func (c *Cache) Endpoints() (all []cluster.EndpointGroup, namespaces map[string]
 		return nil, nil, h.UpdatedAt
 	}
 	return all, namespaces, h.UpdatedAt
+}
+
+// ResumeNetworks returns what a watch of the networks may go on from.
+func (c *Cache) ResumeNetworks() cluster.Resume[cluster.NodeNetwork] {
+	return resume(c, networksBucket, cluster.NetworkKind, func(h header) cluster.Mark { return h.Networks })
+}
+
+// ResumeEndpoints returns what a watch of the groups may go on from.
+func (c *Cache) ResumeEndpoints() cluster.Resume[cluster.EndpointGroup] {
+	return resume(c, endpointsBucket, cluster.EndpointGroupKind, func(h header) cluster.Mark { return h.Endpoints })
 }
 
 // read returns the zero header when there is nothing that can be used.
@@ -225,7 +236,14 @@ func (c *Cache) put(p pending, origin Origin, origins map[Origin]bool) error {
 		return err
 	}
 	h := header{Form: form, Origin: origin, UpdatedAt: p.updatedAt}
-	if err := db.Update(func(tx *bbolt.Tx) error { return removeOthers(tx, origin, origins) }); err != nil {
+	err = db.Update(func(tx *bbolt.Tx) (err error) {
+		if err := removeOthers(tx, origin, origins); err != nil {
+			return err
+		}
+		h.Networks, h.Endpoints, err = clearMarks(tx, p)
+		return err
+	})
+	if err != nil {
 		return err
 	}
 	if err := p.networks.write(db, networksBucket); err != nil {
@@ -243,6 +261,22 @@ func (c *Cache) put(p pending, origin Origin, origins map[Origin]bool) error {
 		return nil // a new file counts when the list is complete
 	}
 	return db.Update(func(tx *bbolt.Tx) error { return writeHeader(tx, h) })
+}
+
+// clearMarks clears the marks of the kinds that are about to be written: a kill may leave a part of the changes in the
+// file. It returns the marks for afterwards.
+func clearMarks(tx *bbolt.Tx, p pending) (networks, endpoints cluster.Mark, err error) {
+	h, err := readHeader(tx)
+	if err != nil {
+		return "", "", err
+	}
+	before := h
+	networks, h.Networks = p.networks.nextMark(h.Networks)
+	endpoints, h.Endpoints = p.endpoints.nextMark(h.Endpoints)
+	if h != before {
+		err = writeHeader(tx, h)
+	}
+	return networks, endpoints, err
 }
 
 // removeOthers removes what is of none of the origins.

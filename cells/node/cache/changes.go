@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"maps"
+	"math"
 	"slices"
 
 	"go.etcd.io/bbolt"
@@ -14,24 +15,31 @@ import (
 // changes are what each record is to be, encoded, and nil for gone: as JSON they take a fraction of what they take as
 // values.
 type changes[T any] struct {
+	kind  cluster.Kind[T]
+	mark  cluster.Mark // where the watch is after them
 	items map[string][]byte
 	all   map[string]bool // if not nil: the names of all records that there are
 	pages map[string]bool // the names in the pages of a list that has not ended
 }
 
-// record adds what a watch has told.
-func (c *changes[T]) record(change cluster.Change[T], name func(T) string) error {
+// record adds what a watch has told, unless that is what the file has.
+func (c *changes[T]) record(change cluster.Change[T]) error {
+	if change.Resumed {
+		return nil
+	}
 	if c.items == nil {
 		c.items = map[string][]byte{}
 	}
+	c.mark = change.Mark
 	switch change.Kind {
 	case cluster.Snapshot:
 		if !change.Continues || c.pages == nil {
 			c.pages = map[string]bool{}
 		}
 		for _, item := range change.All {
-			c.pages[name(item)] = true
-			if err := c.set(name(item), item); err != nil {
+			name := c.kind.RecordName(item)
+			c.pages[name] = true
+			if err := c.set(name, item); err != nil {
 				return err
 			}
 		}
@@ -48,7 +56,7 @@ func (c *changes[T]) record(change cluster.Change[T], name func(T) string) error
 }
 
 func (c *changes[T]) set(name string, item T) (err error) {
-	value, err := encode(item)
+	value, err := encode(stored[T]{*c.kind.Version(&item), *c.kind.Deleting(&item), item})
 	if err == nil {
 		c.put(name, value)
 	}
@@ -75,7 +83,7 @@ func (c *changes[T]) deleteOthers() {
 // take returns what is to be written, and leaves what is known of a list that has not ended.
 func (c *changes[T]) take() changes[T] {
 	taken := *c
-	*c = changes[T]{pages: c.pages}
+	*c = changes[T]{kind: c.kind, pages: c.pages}
 	return taken
 }
 
@@ -93,6 +101,9 @@ func (c *changes[T]) add(later changes[T]) {
 		}
 	}
 	c.pages = later.pages
+	if later.items != nil {
+		c.mark = later.mark
+	}
 	if later.all != nil {
 		c.all = later.all
 		c.deleteOthers()
@@ -146,19 +157,56 @@ func (c *changes[T]) writeSome(b *bbolt.Bucket, names []string) error {
 	return nil
 }
 
-// readAll returns the records of a bucket. One that is not as it should be is an error.
-func readAll[T any](b *bbolt.Bucket, validate func(T) error) (all []T, err error) {
-	err = b.ForEach(func(name, value []byte) error {
-		var item T
-		err := decode(value, &item)
+// nextMark returns the mark of the file when the changes are written, and until then. Without a mark the file may lack
+// records, until a whole list comes.
+func (c *changes[T]) nextMark(now cluster.Mark) (after, until cluster.Mark) {
+	switch {
+	case c.isEmpty():
+		return now, now
+	case now == "" && c.all == nil:
+		return "", ""
+	}
+	return c.mark, ""
+}
+
+// isEmpty reports whether there is nothing to write.
+func (c *changes[T]) isEmpty() bool { return len(c.items) == 0 && c.all == nil }
+
+// stored is a record in the file, with what its JSON does not have.
+type stored[T any] struct {
+	Version  cluster.Version `json:"version"`
+	Deleting bool            `json:"deleting,omitempty"`
+	Record   T               `json:"record"`
+}
+
+// readSome returns up to most records of a bucket behind the name, and the name of the last one; "" when these are all.
+// A record that is not as it should be is an error.
+func readSome[T any](b *bbolt.Bucket, kind cluster.Kind[T], behind string, most int) (some []T, last string, err error) {
+	c := b.Cursor()
+	name, value := c.Seek([]byte(behind))
+	if behind != "" && string(name) == behind {
+		name, value = c.Next()
+	}
+	for ; name != nil; name, value = c.Next() {
+		if len(some) == most {
+			return some, last, nil
+		}
+		var s stored[T]
+		err := decode(value, &s)
 		if err == nil {
-			err = validate(item)
+			err = kind.Check(s.Record)
 		}
 		if err != nil {
-			return fmt.Errorf("record %s: %w", name, err)
+			return nil, "", fmt.Errorf("record %s: %w", name, err)
 		}
-		all = append(all, item)
-		return nil
-	})
+		*kind.Version(&s.Record), *kind.Deleting(&s.Record) = s.Version, s.Deleting
+		some, last = append(some, s.Record), string(name)
+	}
+	return some, "", nil
+}
+
+// readAll returns the records of a bucket.
+func readAll[T any](b *bbolt.Bucket, kind cluster.Kind[T]) ([]T, error) {
+	all, _, err := readSome(b, kind, "", math.MaxInt)
 	return all, err
 }

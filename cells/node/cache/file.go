@@ -12,11 +12,12 @@ import (
 
 	"go.etcd.io/bbolt"
 
+	"porin.dev/porin/cells/cluster"
 	"porin.dev/porin/internal/boltfile"
 )
 
 // form is the form of the file's content.
-const form = 1
+const form = 2
 
 // maxBytes bounds the file: more than what 5,000 nodes with 110 pods each need.
 const maxBytes = 1 << 30
@@ -26,6 +27,9 @@ type header struct {
 	Form      int       `json:"form"`
 	Origin    Origin    `json:"origin"`
 	UpdatedAt time.Time `json:"updatedAt"`
+	// Networks and Endpoints are the marks of the watches; "" if the file may lack some of their records.
+	Networks  cluster.Mark `json:"networks,omitempty"`
+	Endpoints cluster.Mark `json:"endpoints,omitempty"`
 }
 
 var (

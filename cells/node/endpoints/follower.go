@@ -38,6 +38,7 @@ type Follower struct {
 
 	// Of the task.
 	state *state
+	began bool // a watch has: its records are newer than the cache's
 	asked bool // for the groups: the store has listed them, or what was known of them counts
 	// isComplete says that complete is closed: policies may be in the datapath. From then on they are told of a list at
 	// its end: a page alone may make them write everything again.
@@ -80,7 +81,11 @@ func (f *Follower) follow(ctx context.Context) error {
 		return ctx.Err()
 	}
 	ctx, cancel := context.WithCancel(ctx)
-	changes, err := f.store.Watch(ctx)
+	var from cluster.Resume[cluster.EndpointGroup]
+	if !f.began {
+		from, f.began = f.cache.ResumeEndpoints(), true
+	}
+	changes, err := f.store.Watch(ctx, from)
 	if err != nil {
 		cancel()
 		return fmt.Errorf("watch the endpoints of nodes: %w", err)

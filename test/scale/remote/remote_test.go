@@ -13,6 +13,7 @@ import (
 
 	v1 "porin.dev/porin/api/v1"
 	"porin.dev/porin/bpf"
+	"porin.dev/porin/cells/kubernetes/kubernetestest"
 	"porin.dev/porin/cells/kubernetes/records/recordstest"
 	"porin.dev/porin/internal/testutil"
 )
@@ -45,22 +46,31 @@ func TestConverge(t *testing.T) {
 		f.use("", before, w.use())
 	}
 
+	// An agent that goes on from what it knew. Others have changed something meanwhile, but not what had changed last.
+	latest := len(s.nodes) - 1
+	if _, _, err := s.toggle(t.Context(), latest); err != nil {
+		t.Fatal(err)
+	}
+	w.converged(s, own)
+	w.agent.Stop(t)
+	for number := range min(latest, 20) {
+		if _, _, err := s.toggle(t.Context(), number); err != nil {
+			t.Fatal(err)
+		}
+	}
+	server.Requests()
+	w.restarts(s, own, f, "that goes on from peers.db")
+	if lists := wholeLists(server); lists > 0 {
+		t.Errorf("an agent that goes on has listed the endpoints or networks of nodes: %d requests", lists)
+	}
+	w.decides(s)
+
 	// An agent that knows nothing, but for its own pods and policies.
 	w.agent.Stop(t)
 	if err := os.Remove(filepath.Join(w.node.Dir, "store", "peers.db")); err != nil {
 		t.Fatal(err)
 	}
-	copyBefore, began := w.activeCopy(), time.Now()
-	w.agent.Start(t)
-	testutil.Eventually(t, func() error {
-		if w.activeCopy() == copyBefore {
-			return errors.New("the agent has written no policy yet")
-		}
-		return nil
-	})
-	w.converged(s, own)
-	f.add("from the start of an agent until the maps have all", time.Since(began).Seconds(), 5, "s")
-	f.add("processor time of that", w.cpu().Seconds(), 0, "s")
+	began := w.restarts(s, own, f, "without peers.db")
 	if *measure {
 		w.settles(began)
 		f.use(" after a start", before, w.use())
@@ -70,6 +80,34 @@ func TestConverge(t *testing.T) {
 		t.Errorf("doctor: %v, %+v", err, doctor)
 	}
 	f.print()
+}
+
+// restarts starts an agent, and waits until its maps have all.
+func (w *world) restarts(s *simulator, own map[netip.Addr]uint32, f *figures, what string) (began time.Time) {
+	w.Helper()
+	copyBefore := w.activeCopy()
+	began = time.Now()
+	w.agent.Start(w.T)
+	testutil.Eventually(w, func() error {
+		if w.activeCopy() == copyBefore {
+			return errors.New("the agent has written no policy yet")
+		}
+		return nil
+	})
+	w.converged(s, own)
+	f.add("from the start of an agent "+what+" until the maps have all", time.Since(began).Seconds(), 5, "s")
+	f.add("processor time of that", w.cpu().Seconds(), 0, "s")
+	return began
+}
+
+// wholeLists counts requests for pages of the kinds that peers.db has.
+func wholeLists(server *kubernetestest.Server) (n int) {
+	for _, q := range server.Requests() {
+		if q.Verb == "list" && (q.Resource == "porinendpointgroups" || q.Resource == "porinnetworks") && !strings.HasPrefix(q.Selector, "metadata.name=") {
+			n++
+		}
+	}
+	return n
 }
 
 // decides compares what the engine and the kernel say of connections from pods of other nodes with what the policies
