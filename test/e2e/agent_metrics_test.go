@@ -103,6 +103,16 @@ func TestMetricsOfEndpoints(t *testing.T) {
 	r.expect(map[string]float64{`porin_endpoints{state="ready"}`: 0})
 }
 
+// TestMetricsOfPools has both sides of the alert PorinPoolRunsOut.
+func TestMetricsOfPools(t *testing.T) {
+	r := withPools(t, map[string]string{"blue": "10.65.0.0/23"}, "--metrics-address="+metricsAddress)
+	r.pod() // claims a block
+	r.expect(map[string]float64{
+		`porin_multipool_pool_blocks{family="ipv4",pool="default"}`: 4, `porin_multipool_pool_blocks{family="ipv4",pool="blue"}`: 8, // of 64 addresses
+		`porin_multipool_blocks{family="ipv4",pool="default",state="owned"}`: 1,
+	})
+}
+
 func TestMetricsOfTraffic(t *testing.T) {
 	r := newRig(t, "--metrics-address="+metricsAddress)
 	a, b := r.pod(), r.pod()

@@ -29,9 +29,10 @@ type Status struct {
 	RecoveryRequested bool
 	Blocks            []OwnBlock
 
-	noPool  bool                // the store has none
-	blocked error               // why the node claims nothing; nil when it does
-	full    map[poolFamily]bool // pools in which the node has found no free block
+	noPool  bool                  // the store has none
+	blocked error                 // why the node claims nothing; nil when it does
+	full    map[poolFamily]bool   // pools in which the node has found no free block
+	sizes   map[poolFamily]uint64 // blocks of the pools, taken or not
 }
 
 // published is what the rounds tell others, who read it at any time.
@@ -61,8 +62,13 @@ func (r *rounds) publish() {
 	s, ck := Status{
 		Node: r.checkpoint.Node, Connected: r.session.connected, Contested: r.session.contested, Recovery: r.history.info.Recovery,
 		Written: r.session.current.HasWritten(r.history.info), RecoveryRequested: r.checkpoint.RecoveryRequested,
-		noPool: r.blocked == nil && r.session.connected && len(r.pools.byName) == 0, blocked: r.blocked, full: map[poolFamily]bool{},
+		noPool: r.blocked == nil && r.session.connected && len(r.pools.byName) == 0, blocked: r.blocked, full: map[poolFamily]bool{}, sizes: map[poolFamily]uint64{},
 	}, r.checkpoint
+	for name, p := range r.pools.byName {
+		for _, f := range cluster.Families {
+			s.sizes[poolFamily{name, f}] = p.Blocks(f)
+		}
+	}
 	for at, search := range r.claimer.searches {
 		s.full[at] = search.recent(r.clock())
 	}
@@ -159,14 +165,20 @@ func (c *Controller) Resources() []capacity.Resource {
 // newCollector shows the claims, and the blocks of the status.
 func newCollector(c *Controller) *metrics.Values {
 	v := metrics.NewValues("porin_multipool_", c.rounds.claims)
-	blocks := v.Gauge("blocks", "Blocks of this node, by pool and state: owned, claiming, released, conflict or reclaiming.", "pool", "state")
+	blocks := v.Gauge("blocks", "Blocks of this node, by pool, family and state: owned, claiming, released, conflict or reclaiming.", "pool", "family", "state")
+	sizes := v.Gauge("pool_blocks", "Blocks of a pool of the cluster, whether nodes have them or not.", "pool", "family")
 	v.Read = func(ch chan<- prometheus.Metric) {
-		counts := map[[2]string]float64{}
-		for _, b := range c.Status().Blocks {
-			counts[[2]string{b.Pool, string(b.State)}]++
+		status, counts := c.Status(), map[[3]string]float64{}
+		for _, b := range status.Blocks {
+			counts[[3]string{b.Pool, cluster.FamilyOf(b.CIDR.Addr()).String(), string(b.State)}]++
 		}
 		for of, n := range counts {
 			blocks.Send(ch, n, of[:]...)
+		}
+		for of, n := range status.sizes {
+			if n > 0 {
+				sizes.Send(ch, float64(n), of.pool, of.family.String())
+			}
 		}
 	}
 	return v
