@@ -31,6 +31,9 @@ type Mark string
 // Resume is what an earlier watch has told, for another one to go on from there. The zero Resume has nothing.
 type Resume[T any] struct {
 	Mark Mark
+	// Check is called before the records are used. It returns [ErrOtherOrigin] if the store has others by now; after
+	// another error it is called again.
+	Check func(ctx context.Context) error
 	// Pages calls page with all records that there were at the mark, with their versions, in pages. It fails if they are
 	// not there any more.
 	Pages func(page func([]T)) error

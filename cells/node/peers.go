@@ -76,7 +76,7 @@ func (p *Peers) begin(ctx context.Context, w *peersWatch) (err error) {
 	}
 	var from cluster.Resume[cluster.NodeNetwork]
 	if !p.began {
-		from, p.began = p.cache.ResumeNetworks(), true
+		from, p.began = p.cache.ResumeNetworks(p.Origin), true
 	}
 	if w.networks, err = p.backend.Networks.Watch(ctx, from); err != nil {
 		return fmt.Errorf("watch the networks of nodes: %w", err)
@@ -143,7 +143,7 @@ func (p *Peers) update(ctx context.Context, w *peersWatch, self Self) (err error
 	case self.Node.Name == "": // its own record would be another node's
 	case w.hasNetworks && w.hasInfo:
 		if p.backend != nil && w.origin == (cache.Origin{}) {
-			if w.origin, err = p.origin(ctx); err != nil {
+			if w.origin, err = p.Origin(ctx); err != nil {
 				return err
 			}
 			p.hasAnswered(w.origin)
@@ -197,8 +197,8 @@ func (p *Peers) useCache() {
 	p.records.apply(cluster.Change[cluster.NodeNetwork]{Kind: cluster.Snapshot, All: networks})
 }
 
-// origin asks the store where its records are from.
-func (p *Peers) origin(ctx context.Context) (cache.Origin, error) {
+// Origin asks the store where its records are from. It may be called concurrently.
+func (p *Peers) Origin(ctx context.Context) (cache.Origin, error) {
 	info, position, err := p.backend.Info.Recent(ctx)
 	if err != nil && !errors.Is(err, cluster.ErrNotFound) {
 		return cache.Origin{}, fmt.Errorf("read the record of the cluster: %w", err)

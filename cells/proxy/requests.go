@@ -34,7 +34,7 @@ func (x *recorder) query(r dnsproxy.Record) {
 	verdict := verdictOfQuery(r.Outcome)
 	told := accesslog.Request{
 		Time: time.Now(), Protocol: model.UDP, Client: r.Client, Server: r.Server, Endpoint: r.Endpoint,
-		DNS: &accesslog.DNS{Name: r.Name, Type: r.Type, Code: r.Code}, Verdict: verdictOf[verdict],
+		DNS: accesslog.NewDNS(r.Name, r.Type, r.Code), Verdict: verdictOf[verdict],
 	}
 	if r.TCP {
 		told.Protocol = model.TCP

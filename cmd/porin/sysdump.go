@@ -17,7 +17,7 @@ import (
 	"porin.dev/porin/internal/version"
 )
 
-// dumpedFlows is how many flows of a node are in an archive.
+// dumpedFlows is how many flows of a node are in an archive. HTTP requests are not: their paths may have secrets.
 const dumpedFlows = 1000
 
 // sysdump is "porin sysdump": all that the agent and the kernel of this node say, in one archive.
@@ -92,7 +92,7 @@ func agentFiles(s *session) []agentFile {
 		{"bpf", func(ctx context.Context) (any, error) { return s.inspect(bpfFolder(ctx, s)) }},
 		{"events", func(ctx context.Context) (any, error) { return all(s.client.Events(ctx, client.EventOptions{})) }},
 		{"flows", func(ctx context.Context) (any, error) {
-			return all(s.client.Flows(ctx, client.FlowOptions{Last: dumpedFlows}))
+			return all(s.client.Flows(ctx, client.FlowOptions{Last: dumpedFlows, Not: []string{"protocol=http"}}))
 		}},
 	}
 }

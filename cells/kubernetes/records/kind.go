@@ -46,8 +46,7 @@ type kind[T any] struct {
 	log    *slog.Logger
 	name   string // of the kind, such as PorinNode; the resource is its plural in small letters
 	byPage bool   // watches tell lists page by page: no process should have all of them in memory
-	// store says which cluster the API server is of. nil: watches have no marks.
-	store func(context.Context) (string, error)
+	marks  bool   // watches have marks
 }
 
 // object is a record as the API server has it.

@@ -3,6 +3,7 @@ package records
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 
 	"porin.dev/porin/cells/cluster"
@@ -30,22 +31,23 @@ func (k kind[T]) follow(ctx context.Context, fields string, from cluster.Resume[
 
 // mark is a [cluster.Mark], as JSON.
 type mark struct {
-	Store string     `json:"store"`
+	// Shape is of the records as they were read: another version of the agent may read more of their fields.
+	Shape uint32     `json:"shape"`
 	Watch watch.Mark `json:"watch"`
 }
 
 // resume returns false if there is nothing to go on from.
 func (k kind[T]) resume(from cluster.Resume[T]) (r watch.Resume[record[T]], ok bool) {
 	var m mark
-	if k.store == nil || from.Mark == "" || json.Unmarshal([]byte(from.Mark), &m) != nil || m.Watch.Version == "" {
+	if !k.marks || from.Mark == "" || json.Unmarshal([]byte(from.Mark), &m) != nil || m.Watch.Version == "" || m.Shape != shapeOf[T]() {
 		return r, false
 	}
 	return watch.Resume[record[T]]{
 		Mark: m.Watch,
 		Check: func(ctx context.Context) error {
-			store, err := k.store(ctx)
-			if err == nil && store != m.Store {
-				err = fmt.Errorf("%w: %s", watch.ErrOther, m.Store)
+			err := from.Check(ctx)
+			if errors.Is(err, cluster.ErrOtherOrigin) {
+				err = fmt.Errorf("%w: %w", watch.ErrOther, err)
 			}
 			return err
 		},
@@ -67,6 +69,8 @@ type teller[T any] struct {
 	ctx     context.Context // of the watch
 	changes chan cluster.Change[T]
 	loop    *watch.Loop[record[T]]
+	// partial says that a record could not be read since the last list: changes have no marks.
+	partial bool
 }
 
 func (t *teller[T]) notify(change cluster.Change[T]) {
@@ -81,25 +85,28 @@ func (t *teller[T]) notify(change cluster.Change[T]) {
 
 // mark is "" where watches have none.
 func (t *teller[T]) mark() cluster.Mark {
-	if t.kind.store == nil {
+	if !t.kind.marks || t.partial {
 		return ""
 	}
-	store, err := t.kind.store(t.ctx) // known already, but for the first time
-	if err != nil {
-		return ""
-	}
-	text, err := json.Marshal(mark{store, t.loop.Mark()})
+	text, err := json.Marshal(mark{shapeOf[T](), t.loop.Mark()})
 	if err != nil {
 		return ""
 	}
 	return cluster.Mark(text)
 }
 
+// reads reports whether the record could be read.
+func (t *teller[T]) reads(o watch.Object[record[T]]) bool {
+	t.partial = t.partial || o.Value.err != nil
+	return o.Value.err == nil
+}
+
 // Replace implements [watch.Handler].
 func (t *teller[T]) Replace(objects map[watch.Key]watch.Object[record[T]]) {
 	snapshot := cluster.Change[T]{Kind: cluster.Snapshot, Resumed: t.loop.Resumes()}
+	t.partial = false
 	for _, o := range objects {
-		if o.Value.err == nil {
+		if t.reads(o) {
 			snapshot.All = append(snapshot.All, o.Value.item)
 		}
 	}
@@ -108,7 +115,7 @@ func (t *teller[T]) Replace(objects map[watch.Key]watch.Object[record[T]]) {
 
 // Update implements [watch.Handler].
 func (t *teller[T]) Update(o watch.Object[record[T]]) {
-	if o.Value.err == nil {
+	if t.reads(o) {
 		t.notify(cluster.Change[T]{Kind: cluster.Put, Name: o.Key.Name, Item: o.Value.item})
 	}
 }
@@ -124,8 +131,9 @@ type pageTeller[T any] struct{ *teller[T] }
 // Page implements [watch.PageHandler].
 func (t pageTeller[T]) Page(objects []watch.Object[record[T]], first, more bool) {
 	page := cluster.Change[T]{Kind: cluster.Snapshot, Continues: !first, More: more, Resumed: t.loop.Resumes()}
+	t.partial = t.partial && !first
 	for _, o := range objects {
-		if o.Value.err == nil {
+		if t.reads(o) {
 			page.All = append(page.All, o.Value.item)
 		}
 	}

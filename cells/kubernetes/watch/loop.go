@@ -247,7 +247,7 @@ func (l *Loop[T]) list(ctx context.Context) error {
 
 // takeUp gives the handler what another loop knew, if that is still what the server had at the loop's version.
 func (l *Loop[T]) takeUp(ctx context.Context) error {
-	if !time.Now().Before(l.relist) {
+	if until := time.Until(l.relist); until <= 0 || until > 2*minRelist { // later than a list says: the clock was ahead
 		return errRelist
 	}
 	if err := l.resume.Check(ctx); err != nil {

@@ -28,6 +28,7 @@ const (
 type Collector struct {
 	source       Source
 	requests     *accesslog.Log
+	proxy        policy.Proxy
 	translations Translations
 	policies     Policies
 	names        Names
@@ -61,6 +62,7 @@ type Params struct {
 
 	Source       Source
 	Requests     *accesslog.Log // of the proxy
+	Proxy        policy.Proxy
 	Translations Translations
 	Policies     Policies
 	Names        Names
@@ -74,7 +76,7 @@ func New(cfg Config, p Params) (*Collector, error) {
 		return nil, err
 	}
 	c := &Collector{
-		source: p.Source, requests: p.Requests, translations: p.Translations, policies: p.Policies, names: p.Names, log: p.Log,
+		source: p.Source, requests: p.Requests, proxy: p.Proxy, translations: p.Translations, policies: p.Policies, names: p.Names, log: p.Log,
 		directory: newDirectory(p.Endpoints, boottime.Now),
 		ring:      stream.NewRing[record](cfg.Flows), recent: newRecentFlows(recentCount),
 		counts: Counts{Drops: map[abi.DropReason]uint64{}},

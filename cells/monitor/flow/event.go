@@ -34,7 +34,7 @@ func (c *Collector) recordOf(e *abi.FlowEvent) (record, bool) {
 		return c.recordOfRequest(p)
 	}
 	r := c.recordOfDecided(p)
-	r.onlyRecent = p.Path == abi.PathProxy && p.Protocol == uint8(model.UDP) && r.verdict == allowed
+	r.onlyRecent = p.Path == abi.PathProxy && r.verdict == allowed && c.isToldAsQuery(p)
 	return r, true
 }
 
@@ -83,6 +83,11 @@ func (p packet) record(conn connection, d decisions, v verdict) record {
 	return record{connection: conn, decisions: d, length: p.Length, reason: p.Reason, place: p.Place, protocol: p.Protocol, verdict: v}
 }
 
+// isToldAsQuery reports whether the proxy, which gets the packet, tells of it: datagrams are queries.
+func (c *Collector) isToldAsQuery(p packet) bool {
+	return p.Protocol == uint8(model.UDP) && c.proxy.Healthy() == nil
+}
+
 // recordOfRequest says what becomes of a pod's request; false when the datapath sees it again, and tells.
 func (c *Collector) recordOfRequest(p packet) (record, bool) {
 	conn := p.connection()
@@ -105,7 +110,7 @@ func (c *Collector) recordOfRequest(p packet) (record, bool) {
 	}
 	if v.Egress.Allowed {
 		r := p.record(conn, d, became)
-		r.onlyRecent = v.Egress.Layer7 != nil && p.Protocol == uint8(model.UDP)
+		r.onlyRecent = v.Egress.Layer7 != nil && c.isToldAsQuery(p)
 		return r, true
 	}
 	// Packets that the node's table of nftables drops are reported nowhere else, and conntrack does not know them. All

@@ -1,6 +1,7 @@
 package flow
 
 import (
+	"errors"
 	"net/netip"
 	"slices"
 	"testing"
@@ -132,6 +133,11 @@ func TestProxiedConnections(t *testing.T) {
 	)
 	if flows, _ := w.Recent(); len(flows) != 5 {
 		t.Errorf("%d distinct flows, want 5: %+v", len(flows), flows)
+	}
+	w.proxy.err = errors.New("porin-proxy is not connected")
+	w.tell(into(abi.EventToUplink, outside, 53, model.UDP))
+	if flows := w.told("?protocol=udp"); len(flows) != 1 {
+		t.Errorf("%d datagrams are shown that a proxy has not got, want the one", len(flows))
 	}
 }
 

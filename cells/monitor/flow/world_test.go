@@ -48,6 +48,7 @@ type world struct {
 	resolved  *policy.Names
 	source    fakeSource
 	requests  accesslog.Log
+	proxy     fakeProxy
 	stack     fakeStack
 }
 
@@ -63,7 +64,7 @@ func newWorld(t testing.TB, flows int) *world {
 		t.Fatal(err)
 	}
 	var err error
-	w.Collector, err = New(Config{Flows: flows}, Params{Source: &w.source, Requests: &w.requests, Translations: w.stack, Policies: host{queue.View()}, Names: names, Endpoints: w.endpoints, Log: log})
+	w.Collector, err = New(Config{Flows: flows}, Params{Source: &w.source, Requests: &w.requests, Proxy: &w.proxy, Translations: w.stack, Policies: host{queue.View()}, Names: names, Endpoints: w.endpoints, Log: log})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -71,11 +72,11 @@ func newWorld(t testing.TB, flows int) *world {
 }
 
 // fakeProxy takes all rules, and sees no connection.
-type fakeProxy struct{}
+type fakeProxy struct{ err error }
 
 func (fakeProxy) Supports(model.Layer7) error                            { return nil }
 func (fakeProxy) Prepare(context.Context, map[uint32]model.Layer7) error { return nil }
-func (fakeProxy) Healthy() error                                         { return nil }
+func (p fakeProxy) Healthy() error                                       { return p.err }
 func (fakeProxy) Changed()                                               {}
 func (fakeProxy) Release([]uint32)                                       {}
 

@@ -38,8 +38,12 @@ type Cache struct {
 	origins map[Origin]bool // that were known since the start
 	pending pending
 
-	file sync.Mutex // guards the field below, and is held while the file is read or written
+	file sync.Mutex // guards the fields below, and is held while the file is read or written
 	db   *bbolt.DB
+	used bool // a watch has got its records, or they were written
+	// lacking says that the file was emptied after that: watches do not tell of all records again, so it has no marks in
+	// this life of the agent.
+	lacking bool
 }
 
 // pending is what the file does not have yet.
@@ -141,14 +145,14 @@ func (c *Cache) Endpoints() (all []cluster.EndpointGroup, namespaces map[string]
 	return all, namespaces, h.UpdatedAt
 }
 
-// ResumeNetworks returns what a watch of the networks may go on from.
-func (c *Cache) ResumeNetworks() cluster.Resume[cluster.NodeNetwork] {
-	return resume(c, networksBucket, cluster.NetworkKind, func(h header) cluster.Mark { return h.Networks })
+// ResumeNetworks returns what a watch of the networks may go on from. now says where the store's records are from.
+func (c *Cache) ResumeNetworks(now func(context.Context) (Origin, error)) cluster.Resume[cluster.NodeNetwork] {
+	return resume(c, networksBucket, cluster.NetworkKind, func(h header) cluster.Mark { return h.Networks }, now)
 }
 
-// ResumeEndpoints returns what a watch of the groups may go on from.
-func (c *Cache) ResumeEndpoints() cluster.Resume[cluster.EndpointGroup] {
-	return resume(c, endpointsBucket, cluster.EndpointGroupKind, func(h header) cluster.Mark { return h.Endpoints })
+// ResumeEndpoints is ResumeNetworks for the groups.
+func (c *Cache) ResumeEndpoints(now func(context.Context) (Origin, error)) cluster.Resume[cluster.EndpointGroup] {
+	return resume(c, endpointsBucket, cluster.EndpointGroupKind, func(h header) cluster.Mark { return h.Endpoints }, now)
 }
 
 // read returns the zero header when there is nothing that can be used.
@@ -236,8 +240,9 @@ func (c *Cache) put(p pending, origin Origin, origins map[Origin]bool) error {
 		return err
 	}
 	h := header{Form: form, Origin: origin, UpdatedAt: p.updatedAt}
+	var removed bool
 	err = db.Update(func(tx *bbolt.Tx) (err error) {
-		if err := removeOthers(tx, origin, origins); err != nil {
+		if removed, err = removeOthers(tx, origin, origins); err != nil {
 			return err
 		}
 		h.Networks, h.Endpoints, err = clearMarks(tx, p)
@@ -245,6 +250,11 @@ func (c *Cache) put(p pending, origin Origin, origins map[Origin]bool) error {
 	})
 	if err != nil {
 		return err
+	}
+	c.lacking = c.lacking || removed && c.used
+	c.used = true
+	if c.lacking {
+		h.Networks, h.Endpoints = "", ""
 	}
 	if err := p.networks.write(db, networksBucket); err != nil {
 		return err
@@ -257,8 +267,8 @@ func (c *Cache) put(p pending, origin Origin, origins map[Origin]bool) error {
 			return err
 		}
 	}
-	if p.endpoints.pages != nil {
-		return nil // a new file counts when the list is complete
+	if p.endpoints.pages != nil { // a new file counts when the list is complete
+		return db.Update(func(tx *bbolt.Tx) error { return writeNetworksMark(tx, h.Networks) })
 	}
 	return db.Update(func(tx *bbolt.Tx) error { return writeHeader(tx, h) })
 }
@@ -279,16 +289,27 @@ func clearMarks(tx *bbolt.Tx, p pending) (networks, endpoints cluster.Mark, err 
 	return networks, endpoints, err
 }
 
-// removeOthers removes what is of none of the origins.
-func removeOthers(tx *bbolt.Tx, origin Origin, origins map[Origin]bool) error {
+// writeNetworksMark leaves the rest of the header as it is.
+func writeNetworksMark(tx *bbolt.Tx, mark cluster.Mark) error {
+	h, err := readHeader(tx)
+	if err != nil || h.Networks == mark {
+		return err
+	}
+	h.Networks = mark
+	return writeHeader(tx, h)
+}
+
+// removeOthers removes what is of none of the origins, and reports whether there was something.
+func removeOthers(tx *bbolt.Tx, origin Origin, origins map[Origin]bool) (removed bool, err error) {
 	h, err := readHeader(tx)
 	if err != nil || origins[h.Origin] {
-		return err
+		return false, err
 	}
 	for _, name := range [][]byte{networksBucket, endpointsBucket} {
 		if err := tx.DeleteBucket(name); err != nil {
-			return err
+			return false, err
 		}
 	}
-	return errors.Join(fill(tx), tx.Bucket(headerBucket).Delete(namespacesKey), writeHeader(tx, header{Form: form, Origin: origin}))
+	err = errors.Join(fill(tx), tx.Bucket(headerBucket).Delete(namespacesKey), writeHeader(tx, header{Form: form, Origin: origin}))
+	return !h.UpdatedAt.IsZero(), err
 }

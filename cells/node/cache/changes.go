@@ -30,7 +30,14 @@ func (c *changes[T]) record(change cluster.Change[T]) error {
 	if c.items == nil {
 		c.items = map[string][]byte{}
 	}
-	c.mark = change.Mark
+	err := c.apply(change)
+	if c.mark = change.Mark; err != nil {
+		c.mark = "" // it lacks a record
+	}
+	return err
+}
+
+func (c *changes[T]) apply(change cluster.Change[T]) error {
 	switch change.Kind {
 	case cluster.Snapshot:
 		if !change.Continues || c.pages == nil {

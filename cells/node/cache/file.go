@@ -127,6 +127,7 @@ func checkSize(path string) error {
 // recreate replaces the file by an empty one.
 func (c *Cache) recreate(reason error) (*bbolt.DB, error) {
 	c.log.Warn("what was known of other nodes cannot be read; it is collected again when the store answers", "error", reason)
+	c.lacking = c.lacking || c.used
 	if err := c.close(); err != nil {
 		return nil, err
 	}

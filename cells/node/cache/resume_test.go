@@ -1,6 +1,7 @@
 package cache
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"net/netip"
@@ -18,6 +19,8 @@ func told[T any](c cluster.Change[T], mark cluster.Mark) cluster.Change[T] {
 	return c
 }
 
+func isFirst(context.Context) (Origin, error) { return first, nil }
+
 func stop(t *testing.T, c *Cache) {
 	t.Helper()
 	if err := c.Stop(t.Context()); err != nil {
@@ -30,10 +33,10 @@ func resumes(t *testing.T, dir, when string, networks, endpoints cluster.Mark) {
 	t.Helper()
 	c := open(t, dir)
 	defer stop(t, c)
-	if got := c.ResumeNetworks().Mark; got != networks {
+	if got := c.ResumeNetworks(isFirst).Mark; got != networks {
 		t.Errorf("%s: networks from %q, want %q", when, got, networks)
 	}
-	if got := c.ResumeEndpoints().Mark; got != endpoints {
+	if got := c.ResumeEndpoints(isFirst).Mark; got != endpoints {
 		t.Errorf("%s: endpoints from %q, want %q", when, got, endpoints)
 	}
 }
@@ -48,6 +51,7 @@ func TestResume(t *testing.T) {
 		g.Version, g.Deleting = cluster.Version(fmt.Sprint(i)), i == 7
 		want = append(want, g)
 	}
+	c.RecordNetworks(told(snapshot(network("one")), "2"))
 	page := snapshot(want[:pageSize]...)
 	page.More = true
 	c.RecordEndpoints(page)
@@ -57,13 +61,12 @@ func TestResume(t *testing.T) {
 	last := snapshot(want[pageSize:]...)
 	last.Continues = true
 	c.RecordEndpoints(told(last, "1"))
-	c.RecordNetworks(told(snapshot(network("one")), "2"))
 	stop(t, c)
 	resumes(t, dir, "after lists", "2", "1")
 
 	c = open(t, dir)
 	c.SetOrigin(first)
-	from := c.ResumeEndpoints()
+	from := c.ResumeEndpoints(isFirst)
 	var got []cluster.EndpointGroup
 	if err := from.Pages(func(page []cluster.EndpointGroup) {
 		if len(page) > pageSize {
@@ -143,6 +146,80 @@ func TestResumeNeedsAll(t *testing.T) {
 	}
 }
 
+// TestResumeOfOther: the store is another one, or was restored since the file was written.
+func TestResumeOfOther(t *testing.T) {
+	dir := t.TempDir()
+	c := open(t, dir)
+	c.SetOrigin(first)
+	c.RecordNetworks(told(snapshot(network("one")), "4"))
+	stop(t, c)
+	c = open(t, dir)
+	defer stop(t, c)
+	away := errors.New("the store does not answer")
+	origin, err := Origin{}, away
+	from := c.ResumeNetworks(func(context.Context) (Origin, error) { return origin, err })
+	if got := from.Check(t.Context()); !errors.Is(got, away) {
+		t.Errorf("without the store: %v", got)
+	}
+	err = nil
+	for _, row := range []struct {
+		now  Origin
+		want error
+	}{
+		{first, nil}, {Origin{Store: "other", Cluster: first.Cluster, Recovery: first.Recovery}, cluster.ErrOtherOrigin},
+		{Origin{Store: first.Store, Cluster: first.Cluster, Recovery: "r2"}, cluster.ErrOtherOrigin},
+	} {
+		if origin = row.now; !errors.Is(from.Check(t.Context()), row.want) {
+			t.Errorf("%+v: %v, want %v", row.now, from.Check(t.Context()), row.want)
+		}
+	}
+}
+
+// TestRecreatedMeanwhile: the file is damaged, and replaced, while a list is written, or after a watch has got its
+// records. Later changes do not make it whole.
+func TestRecreatedMeanwhile(t *testing.T) {
+	damage := func(c *Cache) error {
+		db, err := c.open()
+		if err != nil {
+			return err
+		}
+		err = db.Update(func(tx *bbolt.Tx) error { return tx.Bucket(endpointsBucket).Put([]byte("x"), []byte("damaged")) })
+		c.Endpoints() // finds it
+		return err
+	}
+	t.Run("in a list", func(t *testing.T) {
+		dir := t.TempDir()
+		c := open(t, dir)
+		c.SetOrigin(first)
+		page := snapshot(group("one", 0, "a"))
+		page.More = true
+		c.RecordEndpoints(page)
+		if err := errors.Join(c.write(), damage(c)); err != nil {
+			t.Fatal(err)
+		}
+		last := snapshot(group("two", 0, "b"))
+		last.Continues = true
+		c.RecordEndpoints(told(last, "1"))
+		stop(t, c)
+		resumes(t, dir, "after the list", "", "")
+	})
+	t.Run("after a start that goes on", func(t *testing.T) {
+		dir := t.TempDir()
+		c := open(t, dir)
+		c.SetOrigin(first)
+		c.RecordNetworks(told(snapshot(network("one"), network("two")), "4"))
+		stop(t, c)
+		c = open(t, dir)
+		c.SetOrigin(first)
+		if err := errors.Join(c.ResumeNetworks(isFirst).Pages(func([]cluster.NodeNetwork) {}), damage(c)); err != nil {
+			t.Fatal(err)
+		}
+		c.RecordNetworks(told(snapshot(network("one")), "5"))
+		stop(t, c)
+		resumes(t, dir, "after a change", "", "")
+	})
+}
+
 // TestResumeChanged: the file becomes another one while a watch gets its records.
 func TestResumeChanged(t *testing.T) {
 	dir := t.TempDir()
@@ -153,7 +230,7 @@ func TestResumeChanged(t *testing.T) {
 	if err := c.write(); err != nil {
 		t.Fatal(err)
 	}
-	from := c.ResumeNetworks()
+	from := c.ResumeNetworks(isFirst)
 	c.RecordNetworks(told(snapshot(network("two")), "5"))
 	if err := c.write(); err != nil {
 		t.Fatal(err)

@@ -83,7 +83,7 @@ func (f *Follower) follow(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	var from cluster.Resume[cluster.EndpointGroup]
 	if !f.began {
-		from, f.began = f.cache.ResumeEndpoints(), true
+		from, f.began = f.cache.ResumeEndpoints(f.peers.Origin), true
 	}
 	changes, err := f.store.Watch(ctx, from)
 	if err != nil {

@@ -75,27 +75,28 @@ type Log struct {
 	mu     sync.Mutex // guards the fields below
 	unread []Request
 	lost   uint64 // since the last Read
-	second int64  // of the quotas
-	quotas map[bool]*quota.Quota
+
+	began           bool        // the quotas are there
+	second          int64       // of the quotas
+	allowed, others quota.Quota // of allowed requests, and of others
 }
 
 // Add keeps a request. It may be called concurrently.
 func (l *Log) Add(r Request) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if now := r.Time.Unix(); l.quotas == nil || now > l.second {
-		l.second, l.quotas = now, map[bool]*quota.Quota{true: newQuota(), false: newQuota()}
+	if now := r.Time.Unix(); !l.began || now > l.second || now < l.second-1 { // the clock may be set back
+		l.began, l.second, l.allowed, l.others = true, now, quota.New(PerEndpoint, PerSecond), quota.New(PerEndpoint, PerSecond)
 	}
-	if len(l.unread) >= maxUnread || l.quotas[r.Verdict == Allowed].Acquire(r.Endpoint, 1) != quota.Acquired {
+	left := &l.allowed
+	if r.Verdict != Allowed {
+		left = &l.others
+	}
+	if len(l.unread) >= maxUnread || left.Acquire(r.Endpoint, 1) != quota.Acquired {
 		l.lost++
 		return
 	}
 	l.unread = append(l.unread, r)
-}
-
-func newQuota() *quota.Quota {
-	q := quota.New(PerEndpoint, PerSecond)
-	return &q
 }
 
 // NewHTTP returns what is kept of an HTTP request. The texts are the client's, and may be long.
@@ -103,6 +104,9 @@ func NewHTTP(method, host, path string, status int) *HTTP {
 	path, _, _ = strings.Cut(path, "?")
 	return &HTTP{Method: clip(method, maxMethod), Host: clip(host, maxText), Path: clip(path, maxText), Status: status}
 }
+
+// NewDNS returns what is kept of a DNS query.
+func NewDNS(name string, kind uint16, code int) *DNS { return &DNS{clip(name, maxText), kind, code} }
 
 // clip copies, so that the rest of a long request is not kept with it.
 func clip(text string, most int) string {

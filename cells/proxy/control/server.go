@@ -96,7 +96,7 @@ func NewServer(p ServerParams, replaced func()) (*Server, error) {
 		replaced()
 	})
 	s.ctx, s.cancel = context.WithCancel(context.Background())
-	s.requests = requestSender{requests: p.Requests, agent: s.agent}
+	s.requests.requests, s.requests.agent = p.Requests, s.agent
 	p.Proxy.OnListeners(s.listens)
 	return s, cfg.Validate()
 }

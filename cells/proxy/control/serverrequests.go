@@ -2,6 +2,7 @@ package control
 
 import (
 	"context"
+	"sync"
 	"time"
 
 	"porin.dev/porin/cells/proxy/accesslog"
@@ -10,7 +11,7 @@ import (
 
 const (
 	requestInterval = 100 * time.Millisecond
-	// requestsOfCall are at most 80 KiB: a socket holds them, so an agent that does not read for a while costs no
+	// requestsOfCall are at most 150 KB: a socket holds them, so an agent that does not read for a while costs no
 	// connection.
 	requestsOfCall = 64
 	// lastRequests is how long a proxy that ends waits for the agent to take the last ones.
@@ -18,42 +19,51 @@ const (
 )
 
 // requestSender gives the agent what clients have asked for. While no agent takes it, the log keeps what it has room
-// for, for the next one. It is not safe for concurrent use.
+// for, for the next one.
 type requestSender struct {
 	requests *accesslog.Log
 	agent    func() *rpcConn // nil without one
-	unsent   requestBatch
-	cancel   context.CancelFunc // nil before start
-	ended    chan struct{}
+	unsent   requestBatch    // of run
+
+	once            sync.Once // closes stopping
+	stopping, ended chan struct{}
+	cancel          context.CancelFunc // nil before start
 }
 
 func (s *requestSender) start(ctx context.Context) {
 	ctx, s.cancel = context.WithCancel(ctx)
-	s.ended = make(chan struct{})
+	s.stopping, s.ended = make(chan struct{}), make(chan struct{})
 	go func() {
 		defer close(s.ended)
 		s.run(ctx)
 	}()
 }
 
-// stop returns when the agent has the last requests, or takes too long.
+// stop returns when the agent has the last requests, or takes too long. A call that is under way is not given up
+// before: the agent would get its requests again.
 func (s *requestSender) stop() {
-	if s.cancel != nil {
-		s.cancel()
-		<-s.ended
+	if s.cancel == nil {
+		return
 	}
+	s.once.Do(func() { close(s.stopping) })
+	select {
+	case <-s.ended:
+	case <-time.After(lastRequests):
+	}
+	s.cancel()
+	<-s.ended
 }
 
-// run sends what there is every [requestInterval], and when ctx ends.
+// run sends what there is every [requestInterval], and when stop is called.
 func (s *requestSender) run(ctx context.Context) {
 	tick := time.NewTicker(requestInterval)
 	defer tick.Stop()
 	for {
 		select {
 		case <-ctx.Done():
-			last, cancel := context.WithTimeout(context.WithoutCancel(ctx), lastRequests)
-			defer cancel()
-			s.send(last)
+			return
+		case <-s.stopping:
+			s.send(ctx)
 			return
 		case <-tick.C:
 			s.send(ctx)

@@ -116,3 +116,29 @@ func TestLastRequests(t *testing.T) {
 		t.Errorf("the agent has %d requests, want the last one", len(requests))
 	}
 }
+
+// TestLastRequestsOnce: the proxy ends while the agent is about to take requests.
+func TestLastRequestsOnce(t *testing.T) {
+	s, _ := newServer(t, t.TempDir())
+	if err := s.Start(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	var got accesslog.Log
+	took, release := make(chan struct{}, 1), make(chan struct{})
+	connect(t, s, takesRequests(t, func(b requestBatch) error {
+		got.Append(b.Requests, b.Lost)
+		took <- struct{}{}
+		<-release
+		return nil
+	})).sayHello(t)
+	s.requests.requests.Add(accesslog.Request{Time: time.Unix(1, 0), Verdict: accesslog.Allowed})
+	<-took
+	go func() {
+		<-s.requests.stopping
+		close(release)
+	}()
+	s.stop(t)
+	if requests, _ := got.Read(); len(requests) != 1 {
+		t.Errorf("the agent has %d requests, want the one", len(requests))
+	}
+}
