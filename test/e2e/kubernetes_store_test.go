@@ -88,7 +88,7 @@ func TestKubernetesStoreRequests(t *testing.T) {
 			}
 			got[request.Verb+" "+request.Resource]++
 		}
-		got["list porinclusters"] = min(got["list porinclusters"], 1) // more if the store's origin is asked for before the watch has told it
+		got["list porinclusters"] = min(got["list porinclusters"], 1)     // more if the store's origin is asked for before the watch has told it
 		got["update porinnetworks"] = min(got["update porinnetworks"], 1) // twice if the node learns an address late
 		if diff := cmp.Diff(want, got); diff != "" {
 			return fmt.Errorf("requests (-want +got):\n%s", diff)
