@@ -215,6 +215,7 @@ chaos: deps build
 
 bench: build
 	@test "$$(id -u)" = 0 || { echo "make bench: it makes network namespaces, and that needs root: sudo make bench"; exit 1; }
+	@test/deps.sh bench
 	mkdir -p $(BIN)/plugins
 	cd test/bench && $(GO) build -ldflags "-s -w" -o $(BIN)/plugins/ \
 		github.com/containernetworking/plugins/plugins/main/ptp \

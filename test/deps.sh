@@ -1,5 +1,6 @@
 #!/bin/sh
-# Installs the programs that tests run: make deps. With "generate": the BPF compiler and the shells, make deps-generate.
+# Installs the programs that tests run: make deps. With "generate": the BPF compiler and the shells, make deps-generate. With "bench":
+# the peers of make bench.
 # With "list" it prints the missing programs and installs none.
 # As root on Debian or Ubuntu it installs missing programs. Elsewhere, and without root, it lists them: tests that need one are left out.
 set -eu
@@ -22,9 +23,11 @@ llvm-strip-19 llvm-19
 zsh zsh
 fish fish
 bpftool bpftool'
+bench='nginx nginx-light'
 
 list=$tests
 [ "${1:-}" != generate ] || list=$generate
+[ "${1:-}" != bench ] || list=$bench
 
 missing() {
 	echo "$list" | while read -r program package; do

@@ -10,6 +10,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"math"
 	"net/netip"
 	"os"
 	"strconv"
@@ -42,7 +43,7 @@ const atOnce = 64
 
 func fill(ctx context.Context, stateDir string, count int) error {
 	cfg := endpointmanager.DefaultConfig()
-	cfg.StateDir, cfg.Parallel = stateDir, atOnce
+	cfg.StateDir, cfg.Parallel, cfg.MaxEndpoints = stateDir, atOnce, math.MaxUint16
 	manager := endpointmanager.New(endpointmanager.Params{
 		Config: cfg, Log: slog.New(slog.DiscardHandler), Table: endpointmanager.NewTable(), Steps: endpoint.Steps{numbered{}},
 	})
