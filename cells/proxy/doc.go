@@ -32,6 +32,7 @@
 //   - dnsproxy: the protocol; what names have is package policy/names
 //   - quota: what each endpoint may have of all that there is room for
 //   - mapkernel: the [Kernel] of the datapath's maps
+//   - accesslog: the requests of clients, for the agent's flows
 //   - control: the connection between an agent and porin-proxy, and the takeover by the next porin-proxy
 //   - proxytest: what tests of the protocols have in common
 //

@@ -98,7 +98,7 @@ type infoState struct {
 
 // Watch tells the latest state, and leaves out earlier ones.
 func (s *info) Watch(ctx context.Context) (<-chan cluster.Change[cluster.ClusterInfo], error) {
-	t := &teller[cluster.ClusterInfo]{kind: s.kind, ctx: ctx, changes: make(chan cluster.Change[cluster.ClusterInfo])}
+	t := &teller[cluster.ClusterInfo]{ctx: ctx, changes: make(chan cluster.Change[cluster.ClusterInfo])}
 	w := s.join(ctx)
 	go func() {
 		defer close(t.changes)

@@ -46,7 +46,6 @@ type kind[T any] struct {
 	log    *slog.Logger
 	name   string // of the kind, such as PorinNode; the resource is its plural in small letters
 	byPage bool   // watches tell lists page by page: no process should have all of them in memory
-	marks  bool   // watches have marks
 }
 
 // object is a record as the API server has it.

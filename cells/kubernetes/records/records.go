@@ -19,17 +19,17 @@ import (
 // API server is of.
 func New(client rest.Interface, store func(context.Context) (string, error), log *slog.Logger) cluster.Backend {
 	node, same := cluster.NodeID.RecordName, func(name string) string { return name }
-	session := kind[cluster.Session]{cluster.SessionKind, client, log, "PorinSession", false, false}
-	block := kind[cluster.Block]{cluster.BlockKind, client, log, "PorinBlock", false, false}
+	session := kind[cluster.Session]{cluster.SessionKind, client, log, "PorinSession", false}
+	block := kind[cluster.Block]{cluster.BlockKind, client, log, "PorinBlock", false}
 	return cluster.Backend{
-		Nodes:        named[cluster.Node, cluster.NodeID]{kind[cluster.Node]{cluster.NodeKind, client, log, "PorinNode", false, false}, node},
+		Nodes:        named[cluster.Node, cluster.NodeID]{kind[cluster.Node]{cluster.NodeKind, client, log, "PorinNode", false}, node},
 		Sessions:     sessions{named[cluster.Session, cluster.NodeID]{session, node}},
-		Pools:        named[cluster.Pool, string]{kind[cluster.Pool]{cluster.PoolKind, client, log, "PorinPool", false, false}, same},
+		Pools:        named[cluster.Pool, string]{kind[cluster.Pool]{cluster.PoolKind, client, log, "PorinPool", false}, same},
 		Blocks:       blocks{named[cluster.Block, netip.Prefix]{block, cluster.BlockName}},
 		ListsByOwner: true,
-		Info:         &info{store: store, kind: kind[cluster.ClusterInfo]{cluster.InfoKind(infoName), client, log, "PorinCluster", false, false}},
-		Networks:     published[cluster.NodeNetwork]{kind[cluster.NodeNetwork]{cluster.NetworkKind, client, log, "PorinNetwork", false, true}},
-		Endpoints:    published[cluster.EndpointGroup]{kind[cluster.EndpointGroup]{cluster.EndpointGroupKind, client, log, "PorinEndpointGroup", true, true}},
+		Info:         &info{store: store, kind: kind[cluster.ClusterInfo]{cluster.InfoKind(infoName), client, log, "PorinCluster", false}},
+		Networks:     published[cluster.NodeNetwork]{kind[cluster.NodeNetwork]{cluster.NetworkKind, client, log, "PorinNetwork", false}},
+		Endpoints:    published[cluster.EndpointGroup]{kind[cluster.EndpointGroup]{cluster.EndpointGroupKind, client, log, "PorinEndpointGroup", true}},
 	}
 }
 

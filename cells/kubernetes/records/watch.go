@@ -13,7 +13,7 @@ import (
 // follow tells the records that the selector of fields matches, as [cluster.Change] says, until ctx ends. It leaves out
 // records that cannot be read.
 func (k kind[T]) follow(ctx context.Context, fields string, from cluster.Resume[T]) (<-chan cluster.Change[T], error) {
-	t := &teller[T]{kind: k, ctx: ctx, changes: make(chan cluster.Change[T])}
+	t := &teller[T]{ctx: ctx, changes: make(chan cluster.Change[T])}
 	var handler watch.Handler[record[T]] = t
 	if k.byPage {
 		handler = pageTeller[T]{t}
@@ -39,7 +39,7 @@ type mark struct {
 // resume returns false if there is nothing to go on from.
 func (k kind[T]) resume(from cluster.Resume[T]) (r watch.Resume[record[T]], ok bool) {
 	var m mark
-	if !k.marks || from.Mark == "" || json.Unmarshal([]byte(from.Mark), &m) != nil || m.Watch.Version == "" || m.Shape != shapeOf[T]() {
+	if from.Mark == "" || json.Unmarshal([]byte(from.Mark), &m) != nil || m.Watch.Version == "" || m.Shape != shapeOf[T]() {
 		return r, false
 	}
 	return watch.Resume[record[T]]{
@@ -65,10 +65,9 @@ func (k kind[T]) resume(from cluster.Resume[T]) (r watch.Resume[record[T]], ok b
 
 // teller turns what a loop reads into changes.
 type teller[T any] struct {
-	kind    kind[T]
 	ctx     context.Context // of the watch
 	changes chan cluster.Change[T]
-	loop    *watch.Loop[record[T]]
+	loop    *watch.Loop[record[T]] // nil: changes have no marks
 	// partial says that a record could not be read since the last list: changes have no marks.
 	partial bool
 }
@@ -85,7 +84,7 @@ func (t *teller[T]) notify(change cluster.Change[T]) {
 
 // mark is "" where watches have none.
 func (t *teller[T]) mark() cluster.Mark {
-	if !t.kind.marks || t.partial {
+	if t.loop == nil || t.partial {
 		return ""
 	}
 	text, err := json.Marshal(mark{shapeOf[T](), t.loop.Mark()})

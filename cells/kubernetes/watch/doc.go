@@ -8,6 +8,9 @@
 // an API server whose etcd was restored from a backup: it accepts a watch from a version of the future with 200, and
 // sends nothing until it is there (https://github.com/kubernetes/kubernetes/issues/107457).
 //
+// With [Loop.ResumeFrom] a loop goes on from the [Mark] of an earlier loop in the same way. The handler gets the
+// objects of the earlier loop in place of a list.
+//
 // Guarantees for a [Handler]: its methods are called from one goroutine, in the server's order. [Handler.Replace] has
 // the whole kind at one version; an object that was deleted while no watch ran is missing there. A loop that cannot
 // reach the server calls nothing: the handler keeps its objects.

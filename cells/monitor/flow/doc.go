@@ -3,10 +3,11 @@
 //
 //	datapath -- [Source] --> [Collector], every 100 ms --> ring of the last flows --> GET /v1/flows, any number of clients
 //	                             ^                    `--> [Collector.Recent]: distinct flows, for porin policy diff
-//	[Endpoints], [Policies], [Translations]
+//	[Endpoints], [Policies], [Translations], and accesslog.Log: the requests through the proxy
 //
 // What it promises:
 //
+//   - A request through the proxy is told of once, and so is its connection.
 //   - A packet is told of once. A request that a pod sends up the node's stack is undecided: it is told of when it has
 //     reached another pod, or is dropped on an uplink, where the datapath sees it again, and at once when it ends at
 //     the node, or leaves it. Its destination is the real one, which conntrack knows.
