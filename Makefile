@@ -46,7 +46,7 @@ help:
 	@echo "make crash     kills agent and plugin at every effect of every operation, and counts them (root)"
 	@echo "make chaos     the same at random, 32 at once, with traffic and policies, for DURATION (2m); SEED=n; MODE=multi-pool: three nodes, and a Kubernetes API of three servers (root)"
 	@echo "make bench     against the reference CNI plugins and a bare veth pair; ONLY=traffic is one part; BASELINE=DIR has the binaries of another version (root)"
-	@echo "make scale     one agent among 1,000 simulated nodes with 50 pods each: memory, time, processor; NODES=1000 PODS=50 (root)"
+	@echo "make scale     one agent among 1,000 simulated nodes with 50 pods each, and 200 agents at a real API server: memory, time, processor; NODES=1000 PODS=50 AGENTS=200 ONLY=TestAgents (root)"
 	@echo "make lint      gofmt, go vet, staticcheck, and the count of words"
 	@echo "make lines     the lines of the product: without tests, test kits and generated files"
 	@echo "make generate  compile bpf/ again (make deps-generate installs the compiler)"
@@ -155,6 +155,7 @@ ifeq ($(RUN),.)
 	@$(MAKE) --no-print-directory helm
 	@$(APISERVER_ENV) test/run.sh "./internal/testutil/apiserver ./test/apiserver" .
 	@$(APISERVER_ENV) test/run.sh ./cells/ipam/multipool '^(TestRandomAPIServer|TestRestore.*|TestWipe)$$'
+	@$(APISERVER_ENV) test/run.sh ./test/scale/remote '^(TestConvergeAPIServer|TestAgents)$$'
 else
 	@$(APISERVER_ENV) test/run.sh "./internal/testutil/apiserver ./test/apiserver ./cells/ipam/multipool" '$(RUN)'
 endif
@@ -229,10 +230,11 @@ bench: build
 	cd test/bench && HEAVY=1 PORIN_BIN_DIR=$(BIN) PORIN_PLUGIN_DIR=$(BIN)/plugins PORIN_BASELINE_DIR=$(abspath $(BASELINE)) $(BIN)/bench.test -test.run '^TestBench$$/$(ONLY)' -test.timeout 30m
 
 PODS  ?= 50
-scale: build
+AGENTS ?= 200
+scale: build kube-apiserver
 	@test "$$(id -u)" = 0 || { echo "make scale: a node is a network namespace, and making one needs root: sudo make scale"; exit 1; }
 	@$(GO) test -c -o $(BIN)/remote.test ./test/scale/remote
-	@cd test/scale/remote && HEAVY=1 PORIN_BIN_DIR=$(BIN) $(BIN)/remote.test -test.timeout 30m -test.run '^TestConverge$$' -measure -nodes $(or $(NODES),1000) -pods $(PODS)
+	@cd test/scale/remote && HEAVY=1 $(APISERVER_ENV) $(BIN)/remote.test -test.timeout 60m -test.run '$(or $(ONLY),.)' -measure -nodes $(or $(NODES),1000) -pods $(PODS) -agents $(AGENTS)
 
 model:
 	FULL=1 $(GO) test -count=1 -timeout 15m ./cells/ipam/multipool/model

@@ -94,6 +94,7 @@ var bodies = map[string]any{
 			Endpoint: "0123456789ab:eth0", Link: "por6nq2b4zvwkly", Addresses: v1.Addresses{IPv4: netip.MustParseAddr("10.1.0.7")},
 			Reason: "link-lost", Detail: "the ledger has it, and its link is gone: link: no such host interface",
 		}}},
+		Findings: v1.Findings{Count: 1, First: []v1.Finding{{Kind: "cni-conf-shadowed", Owner: "cniconf", Subject: "/etc/cni/net.d/00-other.conflist", Detail: "it sorts before Porin's", Since: noon, Times: 2, Manual: true, Repair: "remove it"}}},
 		Datapath: v1.Datapath{
 			BPFRoot: "/sys/fs/bpf/porin", Digest: "5e8f", Adopted: true, Programs: []v1.Program{{Name: "from_pod", ID: 42, Tag: "a1b2c3d4e5f60718"}},
 			Missing:   []string{"bpf_redirect_peer (Linux 5.10): packets take the host's stack"},

@@ -16,6 +16,7 @@ type Status struct {
 	Health    Health         `json:"health"`
 	Restored  Restored       `json:"restored"`
 	Held      Held           `json:"held"`
+	Findings  Findings       `json:"findings,omitzero"`
 	Datapath  Datapath       `json:"datapath"`
 	Policy    PolicyStatus   `json:"policy"`
 	Proxy     ProxyStatus    `json:"proxy"`
@@ -29,6 +30,12 @@ type Status struct {
 	Network NetworkStatus `json:"network"`
 	// Resources are what an ADD needs.
 	Resources []Resource `json:"resources"`
+}
+
+// Findings are what the doctor knows from its last examination.
+type Findings struct {
+	Count int       `json:"count"`
+	First []Finding `json:"first,omitempty"` // up to 20, by kind
 }
 
 // Restored is the report of the agent's last start: the objects of its earlier life.

@@ -18,6 +18,7 @@ func Module(cfg Config) fx.Option {
 		fx.Supply(cfg, fx.Private),
 		fx.Provide(build),
 		server.Provide(func(d *Doctor) *routes { return &routes{d} }),
+		server.Report(newReporter),
 		supervisor.Tasks(func(d *Doctor) *task.Task { return d.examinations }),
 		supervisor.Tasks(func(d *Doctor) *task.Task { return d.repairs }),
 		metrics.Collect(func(d *Doctor) *meters { return d.meters }),

@@ -12,6 +12,7 @@ import (
 	"go.uber.org/fx"
 	"go.uber.org/fx/fxtest"
 
+	"porin.dev/porin/api/v1/client"
 	"porin.dev/porin/cells/doctor"
 	"porin.dev/porin/cells/doctor/doctortest"
 	"porin.dev/porin/cells/metrics"
@@ -24,13 +25,14 @@ func TestModule(t *testing.T) {
 		exporter *metrics.Exporter
 		routes   = doctortest.New("routes", "route-missing")
 		links    = doctortest.New("links", "link-orphan")
+		socket   = filepath.Join(t.TempDir(), "agent.sock")
 	)
 	app := fxtest.New(t, fx.NopLogger,
 		fx.Supply(slog.New(slog.DiscardHandler)),
 		doctor.Module(doctor.DefaultConfig()),
 		doctor.Check(func() *doctortest.Checker { return routes }),
 		doctor.Check(func() *doctortest.Checker { return links }),
-		server.Module(server.Config{Socket: filepath.Join(t.TempDir(), "agent.sock")}, server.Info{}),
+		server.Module(server.Config{Socket: socket}, server.Info{}),
 		metrics.Module(metrics.DefaultConfig()),
 		fx.Populate(&d, &exporter),
 	)
@@ -42,6 +44,11 @@ func TestModule(t *testing.T) {
 	answer, err := d.Examine(t.Context(), doctor.Scope{})
 	if err != nil || len(answer.Findings) != 2 || len(answer.Errors) != 1 {
 		t.Errorf("answer %+v, %v", answer, err)
+	}
+	api := client.New(socket)
+	defer api.Close()
+	if status, err := api.Status(t.Context()); err != nil || status.Findings.Count != 2 || len(status.Findings.First) != 2 || status.Findings.First[1].Subject != "por5" {
+		t.Errorf("findings of the status: %+v, %v", status.Findings, err)
 	}
 	want := `
 # HELP porin_doctor_findings Disagreements that are known, by kind.

@@ -140,6 +140,7 @@ func (a *fakeAgent) tell(event v1.Event) {
 }
 
 func (a *fakeAgent) status(w http.ResponseWriter, _ *http.Request) error {
+	found := a.disagreements("")
 	return httpx.JSON(w, http.StatusOK, v1.Status{
 		Version: "v0.1.0", Node: cmp.Or(a.node, "node-1"), PID: 4711, Started: noon.Add(-50 * time.Hour), Ready: a.ready,
 		Endpoints: map[string]int{"ready": len(a.endpoints)},
@@ -156,6 +157,7 @@ func (a *fakeAgent) status(w http.ResponseWriter, _ *http.Request) error {
 		Network:   v1.NetworkStatus{Addresses: []netip.Addr{netip.MustParseAddr("192.0.2.1")}, Blocks: 2, Routing: "native", Peers: 12, MissingPeers: 1, Errors: 1, Masquerade: v1.MasqueradeStatus{Families: []string{"ipv4", "ipv6"}, Connections: 12}},
 		Health:    a.health(),
 		Held:      v1.Held{Count: len(a.held), Endpoints: a.held},
+		Findings:  v1.Findings{Count: len(found), First: found},
 		Recovery:  a.recovery,
 		Conflicts: a.conflicts,
 		Resources: a.resources(),

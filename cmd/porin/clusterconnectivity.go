@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net/netip"
 	"slices"
 	"strconv"
 
@@ -22,6 +23,11 @@ const maxTested = 10
 func clusterConnectivity(ctx context.Context, s *session, _ []string) error {
 	if s.cleanup {
 		return s.done(connectivity.Cleanup(ctx, s.cluster), "the namespace %s is removed", connectivity.Namespace)
+	}
+	for _, address := range s.outside {
+		if _, err := netip.ParseAddrPort(address); err != nil {
+			return usageOf([]string{clusterGroup, "connectivity"}, fmt.Sprintf("--outside %q: want an address with a port, such as 192.0.2.1:443", address))
+		}
 	}
 	nodes, err := s.cluster.Nodes(ctx)
 	if err != nil {

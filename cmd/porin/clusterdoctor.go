@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"strings"
 
 	v1 "porin.dev/porin/api/v1"
 	"porin.dev/porin/cmd/porin/fleet"
@@ -23,7 +24,7 @@ func clusterDoctorCommand(ctx context.Context, s *session, _ []string) error {
 	if err != nil {
 		return err
 	}
-	var faults, notes faultList
+	var faults, found, notes faultList
 	answered := 0
 	agents := agentsOf(nodes, &faults)
 	examined := []nodeDoctor{}
@@ -37,7 +38,7 @@ func clusterDoctorCommand(ctx context.Context, s *session, _ []string) error {
 		examined = append(examined, nodeDoctor{Node: a.Pod.Node, Answer: &a.Value})
 		for _, f := range a.Value.Findings {
 			by := map[bool]string{true: "repair by you: ", false: "repair by the agent: "}[f.Manual]
-			faults.add(a.Pod.Node, fmt.Sprintf("%s of %s, %s: %s; %s", f.Kind, f.Owner, f.Subject, f.Detail, by+f.Repair))
+			found.add(a.Pod.Node, fmt.Sprintf("%s of %s, %s: %s; %s", f.Kind, f.Owner, f.Subject, f.Detail, by+f.Repair))
 		}
 		for _, fault := range a.Value.Errors {
 			faults.add(a.Pod.Node, "not examined: "+fault)
@@ -46,14 +47,25 @@ func clusterDoctorCommand(ctx context.Context, s *session, _ []string) error {
 			notes.add(a.Pod.Node, fmt.Sprintf("%s of %s, %s: %s", f.Kind, f.Owner, f.Subject, f.Detail))
 		}
 	}
-	found := faults.grouped()
+	failed, findings := faults.grouped(), found.grouped()
 	err = s.print(examined, func(w io.Writer) {
 		row(w, "Agents:", answeredText(answered, len(agents)))
-		faultRows(w, "Found:", found)
+		faultRows(w, "Fault:", failed)
+		faultRows(w, "Found:", findings)
 		faultRows(w, "Note:", notes.grouped())
 	})
-	if err == nil && len(found) > 0 {
-		err = errors.New(plural(len(found), "finding"))
+	if err != nil {
+		return err
 	}
-	return err
+	var counts []string
+	if n := len(findings); n > 0 {
+		counts = append(counts, plural(n, "finding"))
+	}
+	if n := len(failed); n > 0 {
+		counts = append(counts, plural(n, "fault"))
+	}
+	if len(counts) > 0 {
+		return errors.New(strings.Join(counts, ", "))
+	}
+	return nil
 }

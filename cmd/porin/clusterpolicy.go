@@ -111,10 +111,15 @@ func clusterDiffCommand(ctx context.Context, s *session, _ []string) error {
 	}
 	diff := clusterDiff{joinDiffs(answers), faults.grouped()}
 	err = s.print(diff, func(w io.Writer) {
-		s.diffTable(w, diff.PolicyDiff)
+		if len(answers) > 0 {
+			s.diffTable(w, diff.PolicyDiff)
+		}
 		faultRows(w, "Not asked:", diff.Errors)
 	})
-	if err == nil && len(diff.Errors) > 0 {
+	switch {
+	case err == nil && len(answers) == 0:
+		err = errors.New("no node has answered")
+	case err == nil && len(diff.Errors) > 0:
 		err = errors.New("not every node has answered")
 	}
 	return err

@@ -161,6 +161,9 @@ func statusFaults(node string, answer v1.Status, faults, notes *faultList) {
 	if answer.Held.Count > 0 {
 		faults.add(node, fmt.Sprintf("held: %s that the agent's start could not explain (porin status)", plural(answer.Held.Count, "attachment")))
 	}
+	for _, f := range answer.Findings.First {
+		faults.add(node, fmt.Sprintf("doctor: %s, %s: %s (porin cluster doctor)", f.Kind, f.Subject, f.Detail))
+	}
 	for _, c := range answer.Conflicts {
 		faults.add(node, fmt.Sprintf("conflict: addresses of block %s are in use here, and node %s owns it (porin doctor)", c.CIDR, cmp.Or(c.Owner, "?")))
 	}

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"strings"
 	"testing"
 	"time"
@@ -42,6 +43,20 @@ func (a *administratorAt) says(code int, want string, args ...string) {
 	a.Helper()
 	if got := a.porin(code, args...); !strings.Contains(got, want) {
 		a.Errorf("porin %s: %s, want %q", strings.Join(args, " "), got, want)
+	}
+}
+
+// interrupted checks what a command prints that is interrupted.
+func (a *administratorAt) interrupted(args ...string) {
+	a.Helper()
+	ctx, cancel := context.WithCancel(a.Context())
+	cancel()
+	var text strings.Builder
+	run(ctx, append(args, "--kubeconfig="+a.kubeconfig), environment{
+		out: &text, err: &text, getenv: func(string) string { return "" }, dial: dialCluster, now: func() time.Time { return noon },
+	})
+	if text.String() != "porin: interrupted\n" {
+		a.Errorf("an interrupted command prints %q", &text)
 	}
 }
 
@@ -102,11 +117,14 @@ func TestKubeconfigFaults(t *testing.T) {
 	wait := make(chan struct{})
 	a.server.Fault(func(kubernetestest.Request) *kubernetestest.Fault { return &kubernetestest.Fault{Wait: wait} })
 	a.says(exitUnreachable, "wait for the API server", "cluster", "pool", "list", "--timeout=100ms")
+	a.interrupted("cluster", "pool", "list")
 	close(wait)
 	a.kubeconfig = "/none"
 	a.says(exitUsage, "/none", "cluster", "pool", "list")
 	a.kubeconfig = ""
 	a.says(exitUsage, "there is no kubeconfig", "cluster", "pool", "list")
+	t.Setenv("KUBECONFIG", "/nosuch")
+	a.says(exitUsage, "/nosuch", "cluster", "pool", "list")
 }
 
 // TestNodeGC: the command prints what it deletes and why. Without a kubeconfig it wants one, unless it runs in a pod.

@@ -3,6 +3,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -62,6 +63,9 @@ func run(ctx context.Context, args []string, env environment) int {
 	root := newRoot(ctx, env)
 	root.SetArgs(append([]string{}, args...)) // nil would stand for the arguments of the process
 	err := root.ExecuteContext(ctx)
+	if errors.Is(err, context.Canceled) && ctx.Err() != nil {
+		err = errors.New("interrupted")
+	}
 	if err != nil {
 		_, _ = fmt.Fprintln(env.err, "porin:", printableLines(err.Error()))
 	}

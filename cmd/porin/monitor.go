@@ -8,6 +8,7 @@ import (
 	"math"
 	"net/netip"
 	"strings"
+	"unicode/utf8"
 
 	v1 "porin.dev/porin/api/v1"
 	"porin.dev/porin/api/v1/client"
@@ -54,10 +55,11 @@ func monitor(ctx context.Context, s *session, _ []string) error {
 }
 
 // flowWidth is how long the line of a flow may be without -o wide, in letters. minText of them are left beside a long
-// name of a node.
+// name of a node, and minRequest for a request beside a rule.
 const (
-	flowWidth = 160
-	minText   = 60
+	flowWidth  = 160
+	minText    = 60
+	minRequest = 30
 )
 
 var verdictColours = map[string]colour{v1.FlowAllowed: green, v1.FlowAudit: yellow, v1.FlowDenied: red, v1.FlowDropped: red}
@@ -69,10 +71,11 @@ func flowLine(s *session, f v1.Flow, width int) string {
 		from.Port, to.Port = 0, 0 // an echo's identifier
 	}
 	protocol, request := requestText(f)
-	line := fmt.Sprintf("%-6s  %s -> %s", protocol, flowEndText(from), flowEndText(to))
 	if request != "" {
-		line += " " + request
+		from.Port, request = 0, " "+request
 	}
+	ends := fmt.Sprintf("%-6s  %s -> %s", protocol, flowEndText(from), flowEndText(to))
+	line := ""
 	if len(to.Names) > 0 {
 		line += " named " + strings.Join(to.Names, ", ")
 	}
@@ -90,11 +93,19 @@ func flowLine(s *session, f v1.Flow, width int) string {
 		width = math.MaxInt
 	}
 	before, verdict := timestamp(f.Time)+"  ", fmt.Sprintf("%-7.7s", printable(f.Verdict))
-	text := []rune(printable(line))
-	if room := max(width-len(before)-len(verdict)-2, minText); len(text) > room {
-		text = append(text[:room-1], '…')
+	room := max(width-len(before)-len(verdict)-2, minText)
+	if more := utf8.RuneCountInString(ends+request+line) - room; more > 0 {
+		request = cut(request, max(utf8.RuneCountInString(request)-more, minRequest))
 	}
-	return before + s.paint(verdictColours[f.Verdict], verdict) + "  " + string(text)
+	return before + s.paint(verdictColours[f.Verdict], verdict) + "  " + cut(printable(ends+request+line), room)
+}
+
+// cut shortens the text to a number of letters.
+func cut(text string, most int) string {
+	if letters := []rune(text); len(letters) > most {
+		return string(letters[:most-1]) + "…"
+	}
+	return text
 }
 
 // requestText is "HTTP" and "GET www.example.com/ 200", or "DNS" and "AAAA www.example.com NOERROR"; for a packet, its

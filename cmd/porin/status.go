@@ -46,6 +46,9 @@ func (s *session) statusTable(w io.Writer, answer v1.Status) {
 	row(w, "Endpoints:", endpointCounts(answer.Endpoints))
 	restoredRows(w, answer.Restored)
 	heldRows(w, answer.Held)
+	for _, f := range answer.Findings.First {
+		row(w, "Found:", fmt.Sprintf("%s of %s, %s: %s (porin doctor)", f.Kind, f.Owner, f.Subject, f.Detail))
+	}
 	row(w, "Datapath:", datapathLine(answer.Datapath))
 	for _, missing := range answer.Datapath.Missing {
 		row(w, "Missing:", missing)

@@ -65,6 +65,9 @@ func writeArchive(ctx context.Context, s *session, d *dump.Dump, file string) er
 	if err != nil {
 		return errors.Join(err, os.Remove(file))
 	}
+	if n := d.Lacks(); n > 0 {
+		return s.done(nil, "%s written, %d KiB; %s missing: see its %s", file, (size+1023)>>10, plural(n, "part"), dump.Index)
+	}
 	return s.done(nil, "%s written, %d KiB", file, (size+1023)>>10)
 }
 

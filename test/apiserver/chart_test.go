@@ -49,7 +49,7 @@ func TestChart(t *testing.T) {
 		}
 	}
 	podCIDR := []string{"porin", filepath.Join("..", "..", "deploy", "chart"), "--set=image.repository=porin.dev/porin"}
-	multiPool := append(podCIDR[:3:3], "--set=ipam.mode=multi-pool,flowSchema.enabled=true", "--set=ipam.defaultPool={10.64.0.0/16,fd00:64::/64}")
+	multiPool := append(podCIDR[:3:3], "--set=ipam.mode=multi-pool", "--set=ipam.defaultPool={10.64.0.0/16,fd00:64::/64}")
 	here := func(f func() error) error { return f() }
 	pools := func(says string, args ...string) {
 		t.Helper()

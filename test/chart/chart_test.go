@@ -180,8 +180,9 @@ func TestRender(t *testing.T) {
 		has, hasNone []string
 	}{
 		{"", []string{"DaemonSet porin-agent", "DaemonSet porin-proxy", "ServiceAccount porin-proxy", "CronJob porin-node-gc", "CustomResourceDefinition porinnodes.porin.dev",
-			"Role porin-agent", "proxy-mode: external", "ipam-mode: pod-cidr", "image: porin.dev/porin:0.1.0", "system:serviceaccount:net:porin-agent"},
-			[]string{"PorinPool default", "PodMonitor porin-agent", "FlowSchema porin-agent"}},
+			"Role porin-agent", "proxy-mode: external", "ipam-mode: pod-cidr", "image: porin.dev/porin:0.1.0", "system:serviceaccount:net:porin-agent",
+			"FlowSchema porin-agent", "PriorityLevelConfiguration porin-lists"},
+			[]string{"PorinPool default", "PodMonitor porin-agent"}},
 		{"proxy: {enabled: false}", []string{"proxy-mode: internal"}, []string{"DaemonSet porin-proxy", "ServiceAccount porin-proxy"}},
 		{"nodeGC: {enabled: false}", nil, []string{"CronJob porin-node-gc", "ClusterRole porin-node-gc"}},
 		{"crds: {install: false}", nil, []string{"CustomResourceDefinition porinnodes.porin.dev"}},
@@ -190,7 +191,7 @@ func TestRender(t *testing.T) {
 		{"metrics: {address: '0.0.0.0:9964', podMonitor: {enabled: true, labels: {release: a}}}", []string{"PodMonitor porin-agent", "containerPort: 9964", "release: a"}, nil},
 		{"metrics: {alerts: {enabled: true, labels: {release: a}}, dashboard: {enabled: true}}", []string{"PrometheusRule porin", "release: a", "alert: PorinAgentDown",
 			"ConfigMap porin-dashboard", `grafana_dashboard: "1"`}, nil},
-		{"flowSchema: {enabled: true}", []string{"FlowSchema porin-agent"}, nil},
+		{"flowSchema: {enabled: false}", nil, []string{"FlowSchema porin-agent", "PriorityLevelConfiguration porin-lists"}},
 		{"apiServer: {urls: ['https://192.0.2.1:6443']}", []string{`kubernetes-api-server: ["https://192.0.2.1:6443"]`}, nil},
 		{"agent: {extraConfig: {monitor-flows: 1000000, policy-audit: true, masquerade-exclude: [10.0.0.0/8]}}", []string{"monitor-flows: 1000000\n", "policy-audit: true"}, nil},
 		{"cniConfDir: /var/lib/cni", []string{"cni-conf-path: /var/lib/cni/05-porin.conflist", "path: /var/lib/cni", "mountPath: /var/lib/cni"}, []string{"/etc/cni"}},

@@ -28,7 +28,7 @@ type schema struct {
 // types are all Go types that are whole bodies or parts of one.
 var types = []any{
 	v1.AcceptRequest{}, v1.Addresses{}, v1.Allocation{}, v1.Bandwidth{}, v1.CNICall{}, v1.ClusterHealth{}, v1.HealthEndpoint{}, v1.NodeHealth{}, v1.HealthFault{}, v1.HealthProbe{}, v1.Condition{}, v1.Controller{}, v1.Counter{}, v1.Datapath{}, v1.DeleteRequest{}, v1.DeleteResult{}, v1.Doctor{},
-	v1.Endpoint{}, v1.EndpointRequest{}, v1.EndpointPatch{}, v1.NamedPort{}, v1.Event{}, v1.Flow{}, v1.FlowEnd{}, v1.HTTPRequest{}, v1.DNSQuery{}, v1.Finding{}, v1.GCRequest{}, v1.GCResult{}, v1.Health{}, v1.Held{}, v1.HeldEndpoint{}, v1.IPAM{}, v1.Interface{},
+	v1.Endpoint{}, v1.EndpointRequest{}, v1.EndpointPatch{}, v1.NamedPort{}, v1.Event{}, v1.Flow{}, v1.FlowEnd{}, v1.HTTPRequest{}, v1.DNSQuery{}, v1.Finding{}, v1.Findings{}, v1.GCRequest{}, v1.GCResult{}, v1.Health{}, v1.Held{}, v1.HeldEndpoint{}, v1.IPAM{}, v1.Interface{},
 	v1.Node{}, v1.NodeBlock{}, v1.NetworkStatus{}, v1.PortMapping{}, v1.MasqueradeStatus{}, v1.ProxyStatus{}, v1.TunnelStatus{}, v1.Peer{}, v1.PeerBlock{}, v1.NodeDeletion{}, v1.NodeReset{}, v1.Recovery{}, v1.UnwrittenNode{}, v1.RecoveryRequest{},
 	v1.Policy{}, v1.PolicyStatus{}, v1.PolicyReport{}, v1.EndpointPolicy{}, v1.PolicyExplanation{}, v1.PolicyDatapath{}, v1.PolicyDiff{}, v1.PolicyFlowChange{}, v1.PolicyVerdict{}, v1.PolicyEnd{}, v1.PolicyDecision{}, v1.PolicyRule{},
 	v1.Phase{}, v1.Pod{}, v1.Pool{}, v1.PoolBlock{}, v1.PoolSpec{}, v1.PoolUse{}, v1.Problem{}, v1.Program{}, v1.Range{}, v1.Reservation{}, v1.ReservationRequest{}, v1.Resource{}, v1.Restored{},

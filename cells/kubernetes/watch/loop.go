@@ -1,6 +1,7 @@
 package watch
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -31,6 +32,8 @@ const (
 	silence = 10 * time.Minute
 	// callTimeout bounds the read of one page.
 	callTimeout = time.Minute
+	// repeatTimeout is how long the server has to repeat a change: it has it in memory.
+	repeatTimeout = 10 * time.Second
 	// absence is how long the server has to say that it does not have a kind. After its start it has kinds of CRDs some
 	// seconds later.
 	absence = 30 * time.Second
@@ -46,7 +49,7 @@ const (
 	Gone    Reason = "gone"    // the server does not know the version any more: 410
 	SetBack Reason = "setback" // the server's version is lower than the last one
 	Silent  Reason = "silent"
-	Relist  Reason = "relist" // it is time for a whole list, or the last object has changed while no watch was open
+	Relist  Reason = "relist" // it is time for a whole list, or the server does not have the last change
 )
 
 // Reasons returns all.
@@ -56,6 +59,8 @@ var (
 	errSetBack = errors.New("the API server's version is lower than the last one: it was restored from a backup")
 	errSilent  = fmt.Errorf("no event and no bookmark for %s", silence)
 	errRelist  = errors.New("a whole list is due")
+	// errNotRepeated may also say that the change is too long ago.
+	errNotRepeated = fmt.Errorf("%w: the API server does not have the last change that was read", errRelist)
 )
 
 // State is what is known of a loop.
@@ -208,18 +213,19 @@ func (l *Loop[T]) recordAbsence(err error) {
 
 // follow lists the kind, if no version is known, and watches it until the watch ends.
 func (l *Loop[T]) follow(ctx context.Context) (err error) {
+	repeat := false
 	switch {
 	case l.version == "":
 		err = l.list(ctx)
 	case l.resume != nil:
-		err = l.takeUp(ctx)
+		repeat, err = l.takeUp(ctx)
 	default:
-		err = l.compare(ctx)
+		repeat, err = l.compare(ctx)
 	}
 	if err != nil {
 		return err
 	}
-	return l.watch(ctx)
+	return l.watch(ctx, repeat)
 }
 
 // list gives the handler the whole kind. A list whose pages end in the middle, as when the server has compacted their
@@ -229,6 +235,13 @@ func (l *Loop[T]) list(ctx context.Context) error {
 	whole := newWhole(l.handler)
 	for next, more := "", true; more; {
 		page, err := l.page(ctx, metav1.ListOptions{Limit: pageSize, Continue: next})
+		if next != "" && apierrors.IsTooManyRequests(err) { // to begin again would cost the server more
+			select {
+			case <-time.After(firstPause + rand.N(2*firstPause)):
+				continue
+			case <-ctx.Done():
+			}
+		}
 		if err != nil {
 			return fmt.Errorf("list %s: %w", l.kind, err)
 		}
@@ -245,25 +258,25 @@ func (l *Loop[T]) list(ctx context.Context) error {
 	return nil
 }
 
-// takeUp gives the handler what another loop knew, if that is still what the server had at the loop's version.
-func (l *Loop[T]) takeUp(ctx context.Context) error {
+// takeUp gives the handler what another loop knew, if the server is as [Loop.compare] wants it.
+func (l *Loop[T]) takeUp(ctx context.Context) (repeat bool, err error) {
 	if until := time.Until(l.relist); until <= 0 || until > 2*minRelist { // later than a list says: the clock was ahead
-		return errRelist
+		return false, errRelist
 	}
 	if err := l.resume.Check(ctx); err != nil {
-		return err
+		return false, err
 	}
-	if err := l.compare(ctx); err != nil {
-		return err
+	if repeat, err = l.compare(ctx); err != nil {
+		return false, err
 	}
 	whole := newWhole(l.handler)
 	if err := l.resume.Pages(func(page []Object[T]) { whole.add(page, true) }); err != nil {
-		return fmt.Errorf("%w: %w", errRelist, err)
+		return false, fmt.Errorf("%w: %w", errRelist, err)
 	}
 	whole.add(nil, false)
 	l.resume = nil
 	l.recordWhole(whole.known)
-	return nil
+	return repeat, nil
 }
 
 // recordWhole notes that the handler has the whole kind.
@@ -278,27 +291,24 @@ func (l *Loop[T]) recordWhole(known map[Key]struct{}) {
 }
 
 // compare reads the object that changed last, and with it the kind's present version. It fails with errSetBack if the
-// version is lower than the last one, and with errRelist if the object is not as it was: it has changed since, or etcd
-// was restored and has later versions by now.
-func (l *Loop[T]) compare(ctx context.Context) error {
+// version is lower than the last one. If the object is not as it was, either it has changed since, or etcd was restored
+// and has later versions by now: then the watch has to repeat the last change.
+func (l *Loop[T]) compare(ctx context.Context) (repeat bool, err error) {
 	page, err := l.page(ctx, metav1.ListOptions{Limit: 1, FieldSelector: l.latest.selector()})
 	if err != nil {
-		return fmt.Errorf("read the version of %s: %w", l.kind, err)
+		return false, fmt.Errorf("read the version of %s: %w", l.kind, err)
 	}
 	if lower(page.Version, l.version) {
-		return errSetBack
+		return false, errSetBack
 	}
 	there := len(page.Objects) > 0
 	if l.latest.version == "" {
 		if there {
-			return fmt.Errorf("%w: there was no object, and now there is one", errRelist)
+			return false, fmt.Errorf("%w: there was no object, and now there is one", errRelist)
 		}
-		return nil
+		return false, nil
 	}
-	if there == l.latest.deleted || there && page.Objects[0].Version != l.latest.version {
-		return fmt.Errorf("%w: %s has changed since the watch ended", errRelist, l.latest.key)
-	}
-	return nil
+	return there == l.latest.deleted || there && page.Objects[0].Version != l.latest.version, nil
 }
 
 func (l *Loop[T]) page(ctx context.Context, options metav1.ListOptions) (Page[T], error) {
@@ -307,20 +317,32 @@ func (l *Loop[T]) page(ctx context.Context, options metav1.ListOptions) (Page[T]
 	return l.source.List(ctx, options)
 }
 
-// watch gives the handler each change from the version on, until the stream ends.
-func (l *Loop[T]) watch(ctx context.Context) error {
+// watch gives the handler each change from the version on, until the stream ends. With repeat, the server has to tell
+// the last change once more before them, or watch fails with errRelist.
+func (l *Loop[T]) watch(ctx context.Context, repeat bool) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	relist := time.AfterFunc(time.Until(l.relist), func() { cancel(errRelist) })
 	defer relist.Stop()
 	quiet := time.AfterFunc(silence, func() { cancel(errSilent) })
 	defer quiet.Stop()
-
-	stream, err := l.source.Watch(ctx, metav1.ListOptions{ResourceVersion: l.version, AllowWatchBookmarks: true})
+	from := l.version
+	if repeat {
+		from = before(l.latest.version)
+	}
+	stream, err := l.source.Watch(ctx, metav1.ListOptions{ResourceVersion: from, AllowWatchBookmarks: true})
 	if err != nil {
 		return fmt.Errorf("watch %s: %w", l.kind, errors.Join(context.Cause(ctx), err))
 	}
 	defer stream.Close()
+	if repeat {
+		late := time.AfterFunc(repeatTimeout, func() { cancel(errNotRepeated) })
+		err := l.repeated(stream)
+		late.Stop()
+		if err = cmp.Or(context.Cause(ctx), err); err != nil {
+			return fmt.Errorf("watch %s: %w", l.kind, err)
+		}
+	}
 	l.mu.Lock()
 	l.state.Since, l.state.Err = time.Now(), nil
 	l.mu.Unlock()
@@ -339,6 +361,19 @@ func (l *Loop[T]) watch(ctx context.Context) error {
 		l.version = event.Object.Version
 		l.handle(event)
 	}
+}
+
+// repeated reads the last change from a watch that begins before it.
+func (l *Loop[T]) repeated(stream Stream[T]) error {
+	event, err := stream.Next()
+	if err != nil {
+		return err
+	}
+	told := latest{event.Object.Key, event.Object.Version, event.Type == apiwatch.Deleted}
+	if event.Type == apiwatch.Bookmark || told != l.latest {
+		return errNotRepeated
+	}
+	return nil
 }
 
 func (l *Loop[T]) handle(event Event[T]) {
@@ -413,6 +448,15 @@ func reasonOf(err error) Reason {
 		return Gone
 	}
 	return Failed
+}
+
+// before is the version before a version of an object.
+func before(version string) string {
+	n, err := strconv.ParseUint(version, 10, 64)
+	if err != nil || n < 2 {
+		return version
+	}
+	return strconv.FormatUint(n-1, 10)
 }
 
 // lower reports whether version a is before b. Versions are numbers that can be compared within a kind. Any other text

@@ -129,6 +129,48 @@ func TestRestoreOfEmptyKind(t *testing.T) {
 	})
 }
 
+// TestNotRepeated: the last object has changed while no watch was open, and the server does not tell the earlier change
+// again. The loop lists within seconds.
+func TestNotRepeated(t *testing.T) {
+	other := watch.Event[string]{Type: "MODIFIED", Object: watch.Object[string]{Key: watch.Key{Name: "a"}, Version: "9"}}
+	for name, next := range map[string]func(ctx context.Context) (watch.Event[string], error){
+		"it says nothing":      silentStream,
+		"it tells a later one": func(context.Context) (watch.Event[string], error) { return other, nil },
+		"it tells of another object": func(context.Context) (watch.Event[string], error) {
+			return watch.Event[string]{Type: "MODIFIED", Object: watch.Object[string]{Key: watch.Key{Name: "b"}, Version: "5"}}, nil
+		},
+		"it tells of a deletion": func(context.Context) (watch.Event[string], error) {
+			return watch.Event[string]{Type: "DELETED", Object: watch.Object[string]{Key: watch.Key{Name: "a"}, Version: "5"}}, nil
+		},
+		"it has a bookmark": func(context.Context) (watch.Event[string], error) {
+			return watch.Event[string]{Type: "BOOKMARK", Object: watch.Object[string]{Version: "7"}}, nil
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				version := "5"
+				s := &script{list: func(metav1.ListOptions) (watch.Page[string], error) {
+					return watch.Page[string]{Version: "9", Objects: []watch.Object[string]{{Key: watch.Key{Name: "a"}, Version: version}}}, nil
+				}}
+				s.next = func(ctx context.Context) (watch.Event[string], error) {
+					switch len(s.watches) {
+					case 1:
+						version = "9"
+						return watch.Event[string]{}, io.EOF
+					case 2:
+						return next(ctx)
+					}
+					return silentStream(ctx)
+				}
+				state := runFor(s, time.Minute)
+				if len(s.lists) != 3 || len(s.watches) != 3 || s.watches[1] != "4" || state.Restarts[watch.Relist] != 1 {
+					t.Errorf("%d lists, watches from %v, restarts %v; want 3, one from version 4, one list anew", len(s.lists), s.watches, state.Restarts)
+				}
+			})
+		})
+	}
+}
+
 // TestWatchEndsAtOnce: a server that closes each watch is asked as rarely as a server that fails.
 func TestWatchEndsAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

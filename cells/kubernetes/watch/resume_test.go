@@ -117,6 +117,34 @@ func TestResume(t *testing.T) {
 	}
 }
 
+// TestResumeChanged: a second loop goes on without a list if the object that changed last has changed again.
+func TestResumeChanged(t *testing.T) {
+	for name, change := range map[string]func(*rig){
+		"changed": func(r *rig) { r.Put(pod("b", "n1", "api")) },
+		"deleted": func(r *rig) { r.Delete("pods", "shop", "b") },
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(t)
+			r.Put(pod("a", "n1", "web"))
+			r.Put(pod("b", "n1", "web"))
+			var first, second keeper
+			stop := first.run(r, nil)
+			first.becomes(t, "map[shop/a:web shop/b:web]")
+			stop()
+			change(r)
+			r.Put(pod("a", "n1", "db"))
+			r.Requests()
+			from := first.resume()
+			stop = second.run(r, &from)
+			second.becomes(t, map[string]string{"changed": "map[shop/a:db shop/b:api]", "deleted": "map[shop/a:db]"}[name])
+			stop()
+			if n := wholeLists(r.Requests()); n != 0 || second.replaced != 1 {
+				t.Errorf("%d lists and %d snapshots, want none and one", n, second.replaced)
+			}
+		})
+	}
+}
+
 // TestResumeServerAway: the loop waits until the server answers. Until then the handler gets nothing.
 func TestResumeServerAway(t *testing.T) {
 	r := newRig(t)
@@ -165,9 +193,13 @@ func TestResumeImpossible(t *testing.T) {
 				return errors.New("the file has changed")
 			}
 		}, reason: watch.Relist},
-		"the last object has changed": {meanwhile: func(r *rig) { r.Put(pod("b", "n1", "api")); r.Put(pod("b", "n1", "db")) }, reason: watch.Relist},
-		"the server was set back":     {change: func(f *watch.Resume[string]) { f.Mark.Version += "000" }, reason: watch.SetBack},
-		"no number":                   {change: func(f *watch.Resume[string]) { f.Mark.Version = "x" }, reason: watch.SetBack},
+		"the server has forgotten the last change": {meanwhile: func(r *rig) {
+			r.Put(pod("b", "n1", "api"))
+			r.Put(pod("b", "n1", "db"))
+			r.Compact()
+		}, reason: watch.Gone},
+		"the server was set back": {change: func(f *watch.Resume[string]) { f.Mark.Version += "000" }, reason: watch.SetBack},
+		"no number":               {change: func(f *watch.Resume[string]) { f.Mark.Version = "x" }, reason: watch.SetBack},
 		"the server has forgotten the version": {meanwhile: func(r *rig) {
 			r.Put(pod("c", "n1", "db"))
 			r.Delete("pods", "shop", "c")

@@ -117,11 +117,14 @@ func cleanup(ctx context.Context, api API, test string) error {
 		case err == nil && ns.DeletionTimestamp == nil:
 			err = api.Request(ctx, "DELETE", path, nil, nil)
 		}
+		if apierrors.IsForbidden(err) || apierrors.IsUnauthorized(err) {
+			return fmt.Errorf("remove the namespace %s: %w", Namespace, err)
+		}
 		if err != nil && ctx.Err() == nil {
 			why = err
 		}
 		if task.Sleep(ctx, poll) != nil {
-			return fmt.Errorf("the namespace %s is there after %s: %w", Namespace, cleanupTimeout, why)
+			return fmt.Errorf("the namespace %s may still be there after %s: %w", Namespace, cleanupTimeout, why)
 		}
 	}
 }

@@ -60,6 +60,13 @@ func (d *Dump) Missing(name string, err error) {
 	d.missingLocked(name, err)
 }
 
+// Lacks is how many parts are missing.
+func (d *Dump) Lacks() int {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return len(d.missing)
+}
+
 func (d *Dump) missingLocked(name string, err error) {
 	why := strings.ReplaceAll(strings.TrimSpace(err.Error()), "\n", "; ")
 	d.missing = append(d.missing, printable(name+": "+why))

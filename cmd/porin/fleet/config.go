@@ -3,6 +3,7 @@ package fleet
 import (
 	"errors"
 	"fmt"
+	"os"
 
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
@@ -15,6 +16,8 @@ func Config(kubeconfig, context string) (*rest.Config, error) {
 	rules.ExplicitPath = kubeconfig
 	config, err := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, &clientcmd.ConfigOverrides{CurrentContext: context}).ClientConfig()
 	switch {
+	case clientcmd.IsEmptyConfig(err) && os.Getenv(clientcmd.RecommendedConfigPathEnvVar) != "":
+		return nil, fmt.Errorf("there is no kubeconfig in %s, which the variable %s names", os.Getenv(clientcmd.RecommendedConfigPathEnvVar), clientcmd.RecommendedConfigPathEnvVar)
 	case clientcmd.IsEmptyConfig(err):
 		return nil, errors.New("there is no kubeconfig: want --kubeconfig, or the variable KUBECONFIG, or ~/.kube/config")
 	case err != nil:

@@ -8,6 +8,8 @@ import (
 	"maps"
 	"slices"
 	"strconv"
+
+	"k8s.io/client-go/rest"
 )
 
 // maxLog bounds the log of one container, in bytes.
@@ -47,11 +49,20 @@ func (a *APIServer) paths() map[string]string {
 
 // Object implements Cluster.
 func (a *APIServer) Object(ctx context.Context, name string) ([]byte, error) {
-	text, err := a.core.Get().AbsPath("/").RequestURI(a.paths()[name]).SetHeader("Accept", "application/json").MaxRetries(0).DoRaw(ctx)
+	text, err := answer(ctx, a.core.Get().AbsPath("/").RequestURI(a.paths()[name]))
 	if err != nil {
 		return nil, explained(err, "list "+name)
 	}
 	return text, nil
+}
+
+// answer is the answer to a request as JSON.
+func answer(ctx context.Context, request *rest.Request) ([]byte, error) {
+	result := request.SetHeader("Accept", "application/json").MaxRetries(0).Do(ctx)
+	if err := result.Error(); err != nil { // Raw's error lacks the server's reason
+		return nil, err
+	}
+	return result.Raw()
 }
 
 // Logs implements Cluster.
@@ -71,7 +82,7 @@ func (a *APIServer) Logs(ctx context.Context, pod Pod, previous bool) ([]byte, e
 
 // Request implements Cluster.
 func (a *APIServer) Request(ctx context.Context, method, path string, body, into any) error {
-	request := a.core.Verb(method).RequestURI(path).SetHeader("Accept", "application/json").MaxRetries(0)
+	request := a.core.Verb(method).RequestURI(path)
 	if body != nil {
 		text, err := json.Marshal(body)
 		if err != nil {
@@ -79,7 +90,7 @@ func (a *APIServer) Request(ctx context.Context, method, path string, body, into
 		}
 		request = request.SetHeader("Content-Type", "application/json").Body(text)
 	}
-	text, err := request.DoRaw(ctx)
+	text, err := answer(ctx, request)
 	if err != nil || into == nil {
 		return err
 	}

@@ -10,6 +10,7 @@ import (
 // Request is a request of a service account of Porin, and its answer.
 type Request struct {
 	Verb, Group, Resource, Subresource string
+	Name                               string // also of a list or watch of one object
 	Code                               int
 }
 
@@ -35,7 +36,7 @@ func (s *Server) RequestsOf(t testing.TB, account string) (list []Request) {
 			AuditID, Stage, Verb string
 
 			User      struct{ Username string }
-			ObjectRef struct{ Resource, Subresource, APIGroup string }
+			ObjectRef struct{ Resource, Subresource, APIGroup, Name string }
 
 			ResponseStatus struct{ Code int }
 		}
@@ -45,7 +46,7 @@ func (s *Server) RequestsOf(t testing.TB, account string) (list []Request) {
 		if event.User.Username == "system:serviceaccount:"+AgentNamespace+":"+account && event.Stage != "RequestReceived" {
 			o := event.ObjectRef
 			if !seen[event.AuditID] { // a watch has a line for its beginning and one for its end
-				list = append(list, Request{event.Verb, o.APIGroup, o.Resource, o.Subresource, event.ResponseStatus.Code})
+				list = append(list, Request{event.Verb, o.APIGroup, o.Resource, o.Subresource, o.Name, event.ResponseStatus.Code})
 			}
 			seen[event.AuditID] = true
 		}

@@ -19,6 +19,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/client-go/rest"
 	"sigs.k8s.io/yaml"
 )
 
@@ -52,6 +53,14 @@ func (s *Server) Client(token string) *Client {
 		},
 	}
 	return &Client{s, token, &http.Client{Transport: transport, Timeout: time.Minute}}
+}
+
+// Config is for client-go in the test's process, as the administrator.
+func (s *Server) Config() *rest.Config {
+	return &rest.Config{
+		Host: s.URL, BearerToken: adminToken, TLSClientConfig: rest.TLSClientConfig{CAFile: s.CertFile()},
+		Dial: func(context.Context, string, string) (net.Conn, error) { return s.dial() },
+	}
 }
 
 // CertFile has the certificate of the server, and its CA. The server writes it when it first starts.

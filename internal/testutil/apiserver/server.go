@@ -179,6 +179,12 @@ func (s *Server) Stop() {
 	}
 }
 
+// PID is the API server's process.
+func (s *Server) PID() int { return s.cmd.Process.Pid }
+
+// Do runs f in the namespace of the API server.
+func (s *Server) Do(f func() error) error { return s.in(f) }
+
 // dial connects from the namespace of the API server.
 func (s *Server) dial() (conn net.Conn, err error) {
 	err = s.in(func() error {

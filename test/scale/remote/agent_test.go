@@ -17,13 +17,11 @@ import (
 	"github.com/cilium/ebpf"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 
 	v1 "porin.dev/porin/api/v1"
 	"porin.dev/porin/api/v1/client"
 	"porin.dev/porin/bpf"
 	"porin.dev/porin/bpf/abi"
-	"porin.dev/porin/cells/kubernetes/kubernetestest"
 	"porin.dev/porin/internal/testutil"
 )
 
@@ -38,21 +36,24 @@ const metricsAddress = "127.0.0.1:9964"
 // world is a node with a real agent, with pods and policies that select pods of other nodes.
 type world struct {
 	*testing.T
-	node  *testutil.Node
-	agent *testutil.Agent
-	api   *client.Client
+	node   *testutil.Node
+	server server
+	agent  *testutil.Agent
+	api    *client.Client
 }
 
 // newWorld returns one whose agent runs, with its records at the API server.
-func newWorld(t *testing.T, server *kubernetestest.Server) *world {
+func newWorld(t *testing.T, start func(*testing.T, *testutil.Node) server) *world {
 	t.Helper()
+	testutil.Root(t)
 	w := &world{T: t, node: testutil.NewNode(t)}
+	w.server = start(t, w.node)
 	for i := range namespaces {
 		name := namespaceName(i)
 		labels := map[string]string{"kubernetes.io/metadata.name": name, "zone": fmt.Sprint("zone-", i%5)}
-		server.Put(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: labels}})
+		w.server.put(t, &corev1.Namespace{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Namespace"}, ObjectMeta: metav1.ObjectMeta{Name: name, Labels: labels}})
 	}
-	w.agent = w.node.StartAgent(t, testutil.Build(t), "--store=kubernetes", "--kubeconfig="+server.ServeIn(t, w.node.Do, "127.0.0.1:0").Kubeconfig,
+	w.agent = w.node.StartAgent(t, testutil.Build(t), "--store=kubernetes", "--kubeconfig="+w.server.kubeconfig(t),
 		"--metrics-address="+metricsAddress, "--log-level=warn", fmt.Sprint("--datapath-max-addresses=", max(1<<17, 2**nodeCount*(*podCount+2))))
 	w.api = client.New(w.node.Socket)
 	t.Cleanup(w.api.Close)
@@ -61,9 +62,10 @@ func newWorld(t *testing.T, server *kubernetestest.Server) *world {
 		c := testutil.NewContainer(t)
 		set := labelsOf(i * deployments % (namespaces * deployments))
 		name := fmt.Sprint("local-", i)
-		c.Args = [][2]string{{"K8S_POD_NAMESPACE", set.Namespace}, {"K8S_POD_NAME", name}, {"K8S_POD_UID", name}}
-		server.Put(&corev1.Pod{
-			ObjectMeta: metav1.ObjectMeta{Namespace: set.Namespace, Name: name, UID: types.UID(name), Labels: set.Labels}, Spec: corev1.PodSpec{NodeName: w.node.Name},
+		c.Args = [][2]string{{"K8S_POD_NAMESPACE", set.Namespace}, {"K8S_POD_NAME", name}}
+		w.server.put(t, &corev1.Pod{
+			TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Pod"}, ObjectMeta: metav1.ObjectMeta{Namespace: set.Namespace, Name: name, Labels: set.Labels},
+			Spec: corev1.PodSpec{NodeName: w.node.Name, Containers: []corev1.Container{{Name: "app", Image: "none"}}},
 		})
 		cni.MustAdd(t, c)
 	}
@@ -146,17 +148,6 @@ func (w *world) activeCopy() (active uint32) {
 	return active % abi.PolicyCopies
 }
 
-// has waits until the address is in the active copy, or is not.
-func (w *world) has(m *ebpf.Map, active uint32, addr netip.Addr, want bool) {
-	w.Helper()
-	key, class := abi.AddressKey{Addr: abi.AddrOf(addr), Copy: active}, uint32(0)
-	for deadline := time.Now().Add(testutil.Patience); (m.Lookup(key, &class) == nil) != want; {
-		if time.Now().After(deadline) {
-			w.Fatalf("%s in the map: want %t", addr, want)
-		}
-	}
-}
-
 // use is what an agent takes, in bytes.
 type use struct{ maps, heap, rss, peak float64 }
 
@@ -183,17 +174,20 @@ func (w *world) mapBytes() (sum float64) {
 }
 
 // cpu is the time that the agent has had of processors.
-func (w *world) cpu() time.Duration {
-	w.Helper()
-	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", w.agent.PID()))
+func (w *world) cpu() time.Duration { w.Helper(); return processor(w.T, w.agent.PID()) }
+
+// processor is the time that a process has had of processors.
+func processor(t *testing.T, pid int) time.Duration {
+	t.Helper()
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {
-		w.Fatal(err)
+		t.Fatal(err)
 	}
 	fields := strings.Fields(string(text[strings.LastIndexByte(string(text), ')')+2:]))
 	user, err1 := strconv.Atoi(fields[11])
 	system, err2 := strconv.Atoi(fields[12])
 	if err := errors.Join(err1, err2); err != nil {
-		w.Fatal(err)
+		t.Fatal(err)
 	}
 	return time.Duration(user+system) * 10 * time.Millisecond
 }
@@ -202,16 +196,24 @@ func (w *world) cpu() time.Duration {
 // resident one has the files, too.
 func (w *world) status(name string) float64 {
 	w.Helper()
-	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", w.agent.PID()))
+	return float64(memoryOf(w.T, w.agent.PID(), name))
+}
+
+// memory is the resident memory of a process, in bytes.
+func memory(t *testing.T, pid int) int { t.Helper(); return memoryOf(t, pid, "VmRSS:") }
+
+func memoryOf(t *testing.T, pid int, name string) int {
+	t.Helper()
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
 	if err != nil {
-		w.Fatal(err)
+		t.Fatal(err)
 	}
 	_, rest, _ := strings.Cut(string(text), name)
-	var kib float64
+	var kib int
 	if _, err := fmt.Sscan(rest, &kib); err != nil {
-		w.Fatal(err)
+		t.Fatal(err)
 	}
-	return kib * 1024
+	return kib << 10
 }
 
 // heap is what is alive in the agent: the least of some garbage collections, as what is allocated while one runs counts

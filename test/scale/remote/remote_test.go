@@ -6,24 +6,25 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"testing"
 	"time"
 
+	"golang.org/x/sync/errgroup"
+
 	v1 "porin.dev/porin/api/v1"
-	"porin.dev/porin/bpf"
-	"porin.dev/porin/cells/kubernetes/kubernetestest"
-	"porin.dev/porin/cells/kubernetes/records/recordstest"
 	"porin.dev/porin/internal/testutil"
 )
 
 // TestConverge has an agent learn of many nodes' pods, and follow while they come and go.
-func TestConverge(t *testing.T) {
-	testutil.Root(t)
-	server, backend := recordstest.Start(t)
-	w := newWorld(t, server)
-	s := newSimulator(backend, *nodeCount, *podCount)
+func TestConverge(t *testing.T) { converge(t, newInMemory) }
+
+// TestConvergeAPIServer is the same at a real API server.
+func TestConvergeAPIServer(t *testing.T) { converge(t, newReal) }
+
+func converge(t *testing.T, start func(*testing.T, *testutil.Node) server) {
+	w := newWorld(t, start)
+	s := newSimulator(w.server.backend(t), *nodeCount, *podCount)
 	f := &figures{T: t, pods: float64(*nodeCount * *podCount)}
 	own := w.classes()
 	var before use
@@ -46,21 +47,20 @@ func TestConverge(t *testing.T) {
 		f.use("", before, w.use())
 	}
 
-	// An agent that goes on from what it knew. Others have changed something meanwhile, but not what had changed last.
-	latest := len(s.nodes) - 1
-	if _, _, err := s.toggle(t.Context(), latest); err != nil {
+	// An agent that goes on from what it knew. Others have changed something meanwhile, and what had changed last, too.
+	if _, _, err := s.toggle(t.Context(), 0); err != nil {
 		t.Fatal(err)
 	}
 	w.converged(s, own)
 	w.agent.Stop(t)
-	for number := range min(latest, 20) {
+	for number := range 20 {
 		if _, _, err := s.toggle(t.Context(), number); err != nil {
 			t.Fatal(err)
 		}
 	}
-	server.Requests()
+	lists := w.server.wholeLists(t)
 	w.restarts(s, own, f, "that goes on from peers.db")
-	if lists := wholeLists(server); lists > 0 {
+	if lists := w.server.wholeLists(t) - lists; lists > 0 {
 		t.Errorf("an agent that goes on has listed the endpoints or networks of nodes: %d requests", lists)
 	}
 	w.decides(s)
@@ -98,16 +98,6 @@ func (w *world) restarts(s *simulator, own map[netip.Addr]uint32, f *figures, wh
 	f.add("from the start of an agent "+what+" until the maps have all", time.Since(began).Seconds(), 5, "s")
 	f.add("processor time of that", w.cpu().Seconds(), 0, "s")
 	return began
-}
-
-// wholeLists counts requests for pages of the kinds that peers.db has.
-func wholeLists(server *kubernetestest.Server) (n int) {
-	for _, q := range server.Requests() {
-		if q.Verb == "list" && (q.Resource == "porinendpointgroups" || q.Resource == "porinnetworks") && !strings.HasPrefix(q.Selector, "metadata.name=") {
-			n++
-		}
-	}
-	return n
 }
 
 // decides compares what the engine and the kernel say of connections from pods of other nodes with what the policies
@@ -163,42 +153,56 @@ func tail(text string) string { return text[max(0, len(text)-500):] }
 // follows measures what changes cost, and when they are in the map. It returns the time of the last one.
 func (w *world) follows(s *simulator, own map[netip.Addr]uint32, f *figures) (last time.Time) {
 	w.Helper()
-	m, active := w.pinned(bpf.Addresses), w.activeCopy()
-	var took []time.Duration
-	for i := range 2 * min(*nodeCount, 50) {
-		number := i / 2
-		began := time.Now()
-		pod, there, err := s.toggle(w.Context(), number)
-		if err != nil {
-			w.Fatal(err)
-		}
-		w.has(m, active, addresses(number, pod)[0], there)
-		took = append(took, time.Since(began))
-	}
-	slices.Sort(took)
-	f.add("from a write to the API server until it is in the map, median", took[len(took)/2].Seconds()*1000, 20, "ms")
-	f.add("the same, 99 % of them", took[len(took)*99/100].Seconds()*1000, 100, "ms")
-
-	duration := time.Second
+	duration, perSecond := time.Second, 100
 	if *measure {
 		duration = 20 * time.Second
 	}
-	const perSecond = 100
-	tick := time.NewTicker(time.Second / perSecond)
+	seen := w.observe()
+	tick := time.NewTicker(time.Second / time.Duration(perSecond))
 	defer tick.Stop()
-	cpu, began, changes := w.cpu(), time.Now(), 0
+	cpu, served, began, changes := w.cpu(), w.served(), time.Now(), 0
+	var writes errgroup.Group
+	writes.SetLimit(8) // fewer than there are nodes
 	for time.Since(began) < duration {
 		<-tick.C
-		if _, _, err := s.toggle(w.Context(), changes%*nodeCount); err != nil {
-			w.Fatal(err)
-		}
+		number := changes % *nodeCount
+		writes.Go(func() error {
+			wrote := time.Now()
+			pod, there, err := s.toggle(w.Context(), number)
+			if err == nil {
+				seen.change(change{addresses(number, pod)[0], there, wrote})
+			}
+			return err
+		})
 		changes++
 	}
+	if err := writes.Wait(); err != nil {
+		w.Error(err)
+	}
 	last = time.Now()
+	took := seen.end()
 	w.converged(s, own)
-	f.add(fmt.Sprintf("processor of the agent while %.0f pods a second come and go", float64(changes)/time.Since(began).Seconds()),
-		100*(w.cpu()-cpu).Seconds()/time.Since(began).Seconds(), 10, "%")
+	for _, share := range []struct {
+		name    string
+		percent int
+		most    float64
+	}{{"median", 50, 50}, {"99 % of them", 99, 500}} {
+		f.add(fmt.Sprintf("from a write to the API server until it is in the map, %d a second: %s", changes*int(time.Second)/int(last.Sub(began)), share.name),
+			took[len(took)*share.percent/100].Seconds()*1000, share.most, "ms")
+	}
+	f.add("processor of the agent meanwhile", 100*(w.cpu()-cpu).Seconds()/time.Since(began).Seconds(), 10, "%")
+	if served >= 0 {
+		f.add("processor of the API server meanwhile, for a change", (w.served()-served).Seconds()*1000/float64(changes), 0, "ms")
+	}
 	return last
+}
+
+// served is the time that the API server has had of processors; -1 if it is in the test's process.
+func (w *world) served() time.Duration {
+	if w.server.pid() == 0 {
+		return -1
+	}
+	return processor(w.T, w.server.pid())
 }
 
 // figures are what was measured.

@@ -2,9 +2,11 @@ package remote
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"net/netip"
+	"testing"
 
 	"golang.org/x/sync/errgroup"
 
@@ -48,9 +50,9 @@ func newSimulated(number, pods int) *simulated {
 			netip.PrefixFrom(netip.AddrFrom4([4]byte{10, byte(128 + number>>8), byte(number), 0}), 24), netip.PrefixFrom(addr6(0xfd02, number, 0), 120),
 		},
 	}}
-	for slot := 0; slot*cluster.GroupSize < pods; slot++ {
+	for slot := 0; slot**groupSize < pods; slot++ {
 		n.groups = append(n.groups, cluster.EndpointGroup{})
-		n.set(slot, number, slot*cluster.GroupSize, min(pods, (slot+1)*cluster.GroupSize))
+		n.set(slot, number, slot**groupSize, min(pods, (slot+1)**groupSize))
 	}
 	return n
 }
@@ -128,7 +130,7 @@ func (s *simulator) put(ctx context.Context, number, slot int) (err error) {
 // toggle removes the last pod of a node's first group, or adds it again.
 func (s *simulator) toggle(ctx context.Context, number int) (pod int, there bool, err error) {
 	n := s.nodes[number]
-	full := min(n.pods, cluster.GroupSize)
+	full := min(n.pods, *groupSize)
 	there = len(n.groups[0].Endpoints) < full
 	to := full - 1
 	if there {
@@ -154,4 +156,14 @@ func (s *simulator) expected() map[netip.Addr]bool {
 		}
 	}
 	return all
+}
+
+// bytes is the size of a full group, as JSON.
+func (s *simulator) bytes(t *testing.T) int {
+	t.Helper()
+	text, err := json.Marshal(s.nodes[len(s.nodes)-1].groups[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	return len(text)
 }
