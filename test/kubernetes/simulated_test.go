@@ -19,6 +19,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/streaming/pkg/httpstream"
@@ -37,6 +38,7 @@ const (
 
 // TestManyAgents asks 3 real agents and 200 simulated ones: 10 hang, 10 refuse and 10 are gone.
 func TestManyAgents(t *testing.T) {
+	twoNodes(t)
 	c := porin(t)
 	s := newSimulation(t, c)
 	s.start(t)
@@ -47,7 +49,9 @@ func TestManyAgents(t *testing.T) {
 	}{
 		{"status", []string{
 			fmt.Sprintf("Nodes:    %d\n", simulatedNodes+len(c.nodes)), fmt.Sprintf("Agents:   %d ready, ", answers), "Agents:   30 no answer, ",
-			"simulated-0 simulated-1 simulated-2 simulated-3 and 6 more: agent: no answer in time", "connection refused",
+			"simulated-0 simulated-1 simulated-2 simulated-3 and 6 more: agent: no answer in time",
+			"simulated-10 simulated-11 simulated-12 simulated-13 and 6 more: agent: Internal error occurred: error sending request: dial tcp 172.30.0.1:1: connect: connection refused",
+			"simulated-20 simulated-21 simulated-22 simulated-23 and 6 more: agent: ",
 		}},
 		{"health", []string{fmt.Sprintf("%d of %d have answered", answers, simulatedNodes+len(c.nodes))}},
 		{"doctor", []string{fmt.Sprintf("%d of %d have answered", answers, simulatedNodes+len(c.nodes))}},
@@ -118,12 +122,10 @@ func (s *simulation) start(t *testing.T) {
 	t.Cleanup(func() { s.stop(t) })
 	s.each(t, simulatedNodes, func(number int) error {
 		node := s.node(number)
-		if err := s.api.Request(t.Context(), http.MethodPost, "/api/v1/nodes", node, &node); err != nil {
+		if err := s.api.Request(t.Context(), http.MethodPost, "/api/v1/nodes", node, nil); err != nil {
 			return err
 		}
-		status := s.node(number).Status
-		node.Status = status
-		return s.api.Request(t.Context(), http.MethodPut, "/api/v1/nodes/"+node.Name+"/status", node, nil)
+		return setStatus(t, s, "/api/v1/nodes/"+node.Name, func(n *corev1.Node) { n.Status = node.Status })
 	})
 	var pods []corev1.Pod
 	testutil.Eventually(t, func() error {
@@ -142,15 +144,30 @@ func (s *simulation) start(t *testing.T) {
 		s.mu.Lock()
 		s.nodes[pod.Name] = number
 		s.mu.Unlock()
-		pod.Status.Phase = corev1.PodRunning
-		pod.Status.Conditions = append(pod.Status.Conditions, corev1.PodCondition{Type: corev1.PodReady, Status: corev1.ConditionTrue})
-		for _, container := range pod.Spec.Containers {
-			pod.Status.ContainerStatuses = append(pod.Status.ContainerStatuses, corev1.ContainerStatus{
-				Name: container.Name, Image: container.Image, Ready: true, State: corev1.ContainerState{Running: &corev1.ContainerStateRunning{}},
-			})
-		}
-		return s.api.Request(t.Context(), http.MethodPut, "/api/v1/namespaces/"+system+"/pods/"+pod.Name+"/status", pod, nil)
+		return setStatus(t, s, "/api/v1/namespaces/"+system+"/pods/"+pod.Name, func(p *corev1.Pod) {
+			p.Status.Phase = corev1.PodRunning
+			p.Status.Conditions = append(p.Status.Conditions, corev1.PodCondition{Type: corev1.PodReady, Status: corev1.ConditionTrue})
+			for _, container := range p.Spec.Containers {
+				p.Status.ContainerStatuses = append(p.Status.ContainerStatuses, corev1.ContainerStatus{
+					Name: container.Name, Image: container.Image, Ready: true, State: corev1.ContainerState{Running: &corev1.ContainerStateRunning{}},
+				})
+			}
+		})
 	})
+}
+
+// setStatus writes a status, again when a controller was faster.
+func setStatus[T any](t *testing.T, s *simulation, path string, set func(*T)) error {
+	for {
+		var object T
+		if err := s.api.Request(t.Context(), http.MethodGet, path, nil, &object); err != nil {
+			return err
+		}
+		set(&object)
+		if err := s.api.Request(t.Context(), http.MethodPut, path+"/status", object, nil); !apierrors.IsConflict(err) {
+			return err
+		}
+	}
 }
 
 // node is a Node. The first ten hang, the next ten refuse, and ten are gone.
@@ -187,11 +204,11 @@ func (s *simulation) pods(t *testing.T) []corev1.Pod {
 // stop removes the Nodes and their pods.
 func (s *simulation) stop(t *testing.T) {
 	t.Helper()
-	if _, err := s.try("delete", "node", "-l", simulatedLabel); err != nil {
+	if _, err := s.try("delete", "node", "-l", simulatedLabel, "--wait=false"); err != nil {
 		t.Error(err)
 	}
 	// The API server's grace for pods of a node that is gone is half a minute.
-	if _, err := s.try("-n", system, "delete", "pod", "-l", "app.kubernetes.io/name in (porin-agent,porin-proxy)", "--field-selector=spec.nodeName!="+strings.Join(s.cluster.nodes, ",spec.nodeName!="), "--force", "--grace-period=0"); err != nil {
+	if _, err := s.try("-n", system, "delete", "pod", "-l", "app.kubernetes.io/name in (porin-agent,porin-proxy)", "--field-selector=spec.nodeName!="+strings.Join(s.cluster.nodes, ",spec.nodeName!="), "--force", "--grace-period=0", "--wait=false"); err != nil {
 		t.Error(err)
 	}
 }
@@ -218,7 +235,10 @@ func (s *simulation) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	s.mu.Lock()
 	number, known := s.nodes[parts[3]]
 	s.mu.Unlock()
-	answer := s.answers[command[len(command)-1]]
+	var answer []byte
+	for _, word := range command {
+		answer = append(answer, s.answers[word]...)
+	}
 	if !known || answer == nil {
 		http.NotFound(w, r)
 		return

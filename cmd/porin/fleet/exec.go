@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"regexp"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/client-go/tools/remotecommand"
@@ -41,5 +42,16 @@ func (a *APIServer) Run(ctx context.Context, pod Pod, command []string, stdin io
 	if code, ok := errors.AsType[exec.CodeExitError](err); ok {
 		return &ExitError{code.Code}
 	}
-	return err
+	return withoutURL(err)
+}
+
+var quotedURL = regexp.MustCompile(`(Get|Post) "https://[^"]*": `)
+
+// withoutURL removes the kubelet's URL, which has the pod and the command, from what the API server says: the same fault
+// of many nodes is one line.
+func withoutURL(err error) error {
+	if err == nil || !quotedURL.MatchString(err.Error()) {
+		return err
+	}
+	return errors.New(quotedURL.ReplaceAllString(err.Error(), ""))
 }
