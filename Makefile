@@ -234,7 +234,7 @@ AGENTS ?= 200
 scale: build kube-apiserver
 	@test "$$(id -u)" = 0 || { echo "make scale: a node is a network namespace, and making one needs root: sudo make scale"; exit 1; }
 	@$(GO) test -c -o $(BIN)/remote.test ./test/scale/remote
-	@cd test/scale/remote && HEAVY=1 $(APISERVER_ENV) $(BIN)/remote.test -test.timeout 60m -test.run '$(or $(ONLY),.)' -measure -nodes $(or $(NODES),1000) -pods $(PODS) -agents $(AGENTS)
+	@cd test/scale/remote && HEAVY=1 $(APISERVER_ENV) $(BIN)/remote.test -test.timeout 60m -test.run '$(or $(ONLY),.)' -measure -nodes $(or $(NODES),1000) -pods $(PODS) -agents $(AGENTS) $(if $(GROUP),-group $(GROUP))
 
 model:
 	FULL=1 $(GO) test -count=1 -timeout 15m ./cells/ipam/multipool/model

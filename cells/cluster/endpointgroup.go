@@ -11,7 +11,7 @@ import (
 	"porin.dev/porin/internal/labels"
 )
 
-// EndpointGroup is up to [GroupSize] endpoints of a node, for the other nodes: a record grows with nodes and their use,
+// EndpointGroup is some endpoints of a node, for the other nodes: a record grows with nodes and their use,
 // and a change of one pod writes and sends no more than that.
 type EndpointGroup struct {
 	Node      NodeID              `json:"node"`
@@ -23,12 +23,14 @@ type EndpointGroup struct {
 	Version  Version `json:"-"`
 }
 
-// GroupSize is how many endpoints a group has at most.
-const GroupSize = 16
+// GroupSize is how many endpoints a node puts into a group: a larger group costs API servers much more
+// (docs/adr/0034-cost-of-publishing-endpoints.md).
+const GroupSize = 8
 
 // The limits of a node's records. Other nodes have map entries for them, so a record with more is [ErrUnreadable].
 const (
-	maxSlots      = 4096 // of a node: 65,536 endpoints
+	maxEndpoints  = 16   // of a group
+	maxSlots      = 4096 // of a node: 32,768 endpoints
 	maxNamedPorts = 256
 )
 
@@ -75,11 +77,11 @@ func ParseGroupName(name string) EndpointGroup {
 // Validate reports values that other nodes do not accept.
 func (g EndpointGroup) Validate() error {
 	errs := []error{g.Node.Validate()}
-	if g.Slot < 0 || g.Slot >= maxSlots || len(g.Endpoints) > GroupSize {
-		return fmt.Errorf("slot %d with %d endpoints: want slots below %d, and %d endpoints at the most", g.Slot, len(g.Endpoints), maxSlots, GroupSize)
+	if g.Slot < 0 || g.Slot >= maxSlots || len(g.Endpoints) > maxEndpoints {
+		return fmt.Errorf("slot %d with %d endpoints: want slots below %d, and %d endpoints at the most", g.Slot, len(g.Endpoints), maxSlots, maxEndpoints)
 	}
-	if len(g.LabelSets) > GroupSize {
-		return fmt.Errorf("%d label sets, more than %d", len(g.LabelSets), GroupSize)
+	if len(g.LabelSets) > maxEndpoints {
+		return fmt.Errorf("%d label sets, more than %d", len(g.LabelSets), maxEndpoints)
 	}
 	for _, set := range g.LabelSets {
 		errs = append(errs, checkName("namespace", set.Namespace), labels.Check("namespaceLabels", set.NamespaceLabels), labels.Check("labels", set.Labels))

@@ -29,20 +29,20 @@ func clusterConnectivity(ctx context.Context, s *session, _ []string) error {
 			return usageOf([]string{clusterGroup, "connectivity"}, fmt.Sprintf("--outside %q: want an address with a port, such as 192.0.2.1:443", address))
 		}
 	}
-	nodes, err := s.cluster.Nodes(ctx)
+	nodes, err := s.listNodes(ctx)
 	if err != nil {
 		return err
 	}
-	var faults faultList
-	agents := agentsOf(nodes, &faults)
 	for _, name := range s.nodes {
 		if !slices.ContainsFunc(nodes, func(n fleet.Node) bool { return n.Name == name }) {
 			return absentError{fmt.Sprintf("--nodes: the cluster has no node %q", name)}
 		}
 	}
 	if len(s.nodes) > 0 {
-		agents = slices.DeleteFunc(agents, func(p fleet.Pod) bool { return !slices.Contains(s.nodes, p.Node) })
+		nodes = slices.DeleteFunc(nodes, func(n fleet.Node) bool { return !slices.Contains(s.nodes, n.Name) })
 	}
+	var faults faultList
+	agents := agentsOf(nodes, &faults)
 	if more := len(agents) - maxTested; more > 0 && len(s.nodes) == 0 {
 		agents = agents[:maxTested]
 		_, _ = fmt.Fprintf(s.err, "porin: %s are not tested: --nodes names others\n", plural(more, "node"))

@@ -20,7 +20,7 @@ type nodeDoctor struct {
 
 // clusterDoctorCommand is "porin cluster doctor". Findings are on stdout, and a failure.
 func clusterDoctorCommand(ctx context.Context, s *session, _ []string) error {
-	nodes, err := s.cluster.Nodes(ctx)
+	nodes, err := s.listNodes(ctx)
 	if err != nil {
 		return err
 	}

@@ -34,7 +34,7 @@ type path struct{ from, to, part string }
 
 // clusterHealthCommand is "porin cluster health". A way that fails is on stdout, and a failure.
 func clusterHealthCommand(ctx context.Context, s *session, _ []string) error {
-	nodes, err := s.cluster.Nodes(ctx)
+	nodes, err := s.listNodes(ctx)
 	if err != nil {
 		return err
 	}

@@ -28,7 +28,7 @@ func clusterMonitor(ctx context.Context, s *session, _ []string) error {
 	if options.Since > 0 {
 		return usageOf([]string{clusterGroup, "monitor"}, "--since: want a time, such as 5m: each agent numbers its own flows")
 	}
-	nodes, err := s.cluster.Nodes(ctx)
+	nodes, err := s.listNodes(ctx)
 	if err != nil {
 		return err
 	}
@@ -48,6 +48,9 @@ func clusterMonitor(ctx context.Context, s *session, _ []string) error {
 	err = fleet.Follow(ctx, s.cluster, agents, func(f v1.Flow) time.Time { return f.Time }, func(l fleet.Line[v1.Flow]) error { return printNodeFlow(s, l) }, failed, s.flows.arguments(s.follow)...)
 	if s.follow && ctx.Err() != nil {
 		return nil // interrupted, which is how it ends
+	}
+	if s.follow && err == nil {
+		return errors.New("the flows of all nodes have ended")
 	}
 	if missing := faults.nodes(); missing > 0 && (err == nil || errors.Is(err, context.DeadlineExceeded)) {
 		printFaults(s, &faults)

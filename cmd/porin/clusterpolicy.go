@@ -57,7 +57,7 @@ func agentOf(ctx context.Context, s *session, pod string) (*fleet.Pod, error) {
 	if err != nil || node == "" {
 		return nil, err
 	}
-	nodes, err := s.cluster.Nodes(ctx)
+	nodes, err := s.listNodes(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -96,7 +96,7 @@ func clusterDiffCommand(ctx context.Context, s *session, _ []string) error {
 	if err != nil {
 		return err
 	}
-	nodes, err := s.cluster.Nodes(ctx)
+	nodes, err := s.listNodes(ctx)
 	if err != nil {
 		return err
 	}

@@ -59,8 +59,15 @@ func clusterStatusCommand(ctx context.Context, s *session, _ []string) error {
 	}
 }
 
+// listNodes waits for the API server as long as --timeout says.
+func (s *session) listNodes(ctx context.Context) ([]fleet.Node, error) {
+	ctx, cancel := context.WithTimeout(ctx, s.timeout)
+	defer cancel()
+	return s.cluster.Nodes(ctx)
+}
+
 func readClusterStatus(ctx context.Context, s *session) (*clusterStatus, error) {
-	nodes, err := s.cluster.Nodes(ctx)
+	nodes, err := s.listNodes(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -163,6 +170,9 @@ func statusFaults(node string, answer v1.Status, faults, notes *faultList) {
 	}
 	for _, f := range answer.Findings.First {
 		faults.add(node, fmt.Sprintf("doctor: %s, %s: %s (porin cluster doctor)", f.Kind, f.Subject, f.Detail))
+	}
+	if more := answer.Findings.Count - len(answer.Findings.First); more > 0 {
+		faults.add(node, fmt.Sprintf("doctor: %d more findings (porin cluster doctor)", more))
 	}
 	for _, c := range answer.Conflicts {
 		faults.add(node, fmt.Sprintf("conflict: addresses of block %s are in use here, and node %s owns it (porin doctor)", c.CIDR, cmp.Or(c.Owner, "?")))
@@ -271,7 +281,7 @@ func faultRows(w io.Writer, label string, list []clusterFault) {
 	}
 	byKey, order := map[string]*line{}, []*line{}
 	for _, f := range list {
-		key := withoutDigits(f.Text)
+		key := withoutNumbers(f.Text)
 		if len(f.Nodes) == 0 {
 			key = f.Text
 		}
@@ -297,13 +307,15 @@ func faultRows(w io.Writer, label string, list []clusterFault) {
 	}
 }
 
-func withoutDigits(text string) string {
-	return strings.Map(func(r rune) rune {
-		if r >= '0' && r <= '9' {
-			return -1
+// withoutNumbers is the text without words that are numbers or IPv4 addresses. Those of names stay.
+func withoutNumbers(text string) string {
+	words := strings.Fields(text)
+	for i, word := range words {
+		if strings.Trim(word, "0123456789.:,;()") == "" {
+			words[i] = ""
 		}
-		return r
-	}, text)
+	}
+	return strings.Join(words, " ")
 }
 
 // programRows have "4 ready, v0.3.0".

@@ -17,7 +17,10 @@ import (
 
 // clusterSysdump is "porin cluster sysdump": the archives of all nodes, and what the API server has.
 func clusterSysdump(ctx context.Context, s *session, args []string) error {
-	nodes, err := s.cluster.Nodes(ctx)
+	if err := checkAbsent(args[0]); err != nil {
+		return err
+	}
+	nodes, err := s.listNodes(ctx)
 	if err != nil {
 		return err
 	}

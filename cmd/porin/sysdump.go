@@ -46,6 +46,14 @@ func sysdump(ctx context.Context, s *session, args []string) error {
 }
 
 // writeArchive writes to a file that is not there yet, or to stdout for "-"; nothing when ctx has ended.
+// checkAbsent fails if there is such a file, before anything is collected.
+func checkAbsent(file string) error {
+	if _, err := os.Lstat(file); file != "-" && err == nil {
+		return fmt.Errorf("%s is there already: choose another name", file)
+	}
+	return nil
+}
+
 func writeArchive(ctx context.Context, s *session, d *dump.Dump, file string) error {
 	if err := ctx.Err(); err != nil {
 		return err

@@ -235,12 +235,9 @@ func (l *Loop[T]) list(ctx context.Context) error {
 	whole := newWhole(l.handler)
 	for next, more := "", true; more; {
 		page, err := l.page(ctx, metav1.ListOptions{Limit: pageSize, Continue: next})
-		if next != "" && apierrors.IsTooManyRequests(err) { // to begin again would cost the server more
-			select {
-			case <-time.After(firstPause + rand.N(2*firstPause)):
-				continue
-			case <-ctx.Done():
-			}
+		if next != "" && apierrors.IsTooManyRequests(err) && ctx.Err() == nil { // to begin again would cost the server more
+			l.restart(ctx, Failed, err, firstPause, false)
+			continue
 		}
 		if err != nil {
 			return fmt.Errorf("list %s: %w", l.kind, err)
@@ -355,6 +352,9 @@ func (l *Loop[T]) watch(ctx context.Context, repeat bool) error {
 			return fmt.Errorf("watch %s: %w", l.kind, err)
 		}
 		quiet.Reset(silence)
+		if repeat = repeat && !lower(l.version, event.Object.Version); repeat {
+			continue // the handler knows it
+		}
 		if lower(event.Object.Version, l.version) {
 			return errSetBack
 		}
@@ -396,9 +396,9 @@ func (l *Loop[T]) handle(event Event[T]) {
 	}
 }
 
-// restart counts why the loop begins again, and waits: as long as the server asks for, up to maxDelay, or at random up
-// to twice the pause, so that the agents of a cluster come back spread over a minute. An absent kind is not logged
-// again. After an end that is no failure it does not wait the first time.
+// restart counts why the loop or a page begins again, and waits: as long as the server asks for, up to maxDelay, or at
+// random up to twice the pause, so that the agents of a cluster come back spread over a minute. An absent kind is not
+// logged again. After an end that is no failure it does not wait the first time.
 func (l *Loop[T]) restart(ctx context.Context, reason Reason, err error, pause time.Duration, absent bool) {
 	l.mu.Lock()
 	l.state.Restarts[reason]++

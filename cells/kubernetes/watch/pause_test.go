@@ -129,6 +129,33 @@ func TestRestoreOfEmptyKind(t *testing.T) {
 	})
 }
 
+// TestPageRefused: the server refuses a page in the middle of a list. The loop waits as long as the server says, tells
+// why it has no list, and goes on with the same page.
+func TestPageRefused(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		refused := 0
+		s := &script{list: func(o metav1.ListOptions) (watch.Page[string], error) {
+			switch {
+			case o.Continue == "":
+				return watch.Page[string]{Version: "1", Continue: "x"}, nil
+			case time.Since(epoch) < 50*time.Minute:
+				refused++
+				return watch.Page[string]{}, apierrors.NewTooManyRequests("busy", 60)
+			}
+			return watch.Page[string]{Version: "1"}, nil
+		}, next: silentStream}
+		if state := runFor(s, 40*time.Minute); state.Err == nil || state.Synced || refused > 45 {
+			t.Errorf("after 40 minutes: %d requests, synced %t, error %v", refused, state.Synced, state.Err)
+		}
+		if state := runFor(s, 20*time.Minute); state.Err != nil || !state.Synced {
+			t.Errorf("at the end: synced %t, error %v", state.Synced, state.Err)
+		}
+	})
+}
+
+// epoch is when each bubble of synctest begins.
+var epoch = time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC)
+
 // TestNotRepeated: the last object has changed while no watch was open, and the server does not tell the earlier change
 // again. The loop lists within seconds.
 func TestNotRepeated(t *testing.T) {

@@ -125,8 +125,10 @@ func TestResumeChanged(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := newRig(t)
+			r.Put(pod("gone", "n1", "web"))
 			r.Put(pod("a", "n1", "web"))
 			r.Put(pod("b", "n1", "web"))
+			r.Delete("pods", "shop", "gone") // later than the last change of an object of the list
 			var first, second keeper
 			stop := first.run(r, nil)
 			first.becomes(t, "map[shop/a:web shop/b:web]")

@@ -46,10 +46,10 @@ func written(stored map[int]cluster.EndpointGroup, changes []cluster.EndpointGro
 
 // TestPlan writes no group more than a change needs.
 func TestPlan(t *testing.T) {
-	all := pods(40)
+	all := pods(20)
 	stored := written(map[int]cluster.EndpointGroup{}, plan(one, cluster.GroupSize, nil, all))
-	if len(stored) != 3 || len(stored[0].Endpoints) != 16 || len(stored[2].Endpoints) != 8 {
-		t.Fatalf("%d groups, want 3 with 16, 16 and 8 endpoints", len(stored))
+	if len(stored) != 3 || len(stored[0].Endpoints) != 8 || len(stored[2].Endpoints) != 4 {
+		t.Fatalf("%d groups, want 3 with 8, 8 and 4 endpoints", len(stored))
 	}
 	if sets := len(stored[0].LabelSets); sets != 2 {
 		t.Errorf("%d label sets in a group, want those that there are, 2", sets)
@@ -57,19 +57,19 @@ func TestPlan(t *testing.T) {
 	if changes := plan(one, cluster.GroupSize, stored, all); len(changes) != 0 {
 		t.Errorf("nothing has changed, and %d groups are written", len(changes))
 	}
-	all[20].labels.Labels = map[string]string{"app": "other"}
+	all[10].labels.Labels = map[string]string{"app": "other"}
 	if changes := plan(one, cluster.GroupSize, stored, all); len(changes) != 1 || changes[0].Slot != 1 || changes[0].Version != stored[1].Version {
 		t.Errorf("other labels of one pod: %+v, want group 1", changes)
 	}
 	stored = written(stored, plan(one, cluster.GroupSize, stored, all))
-	for _, gone := range []int{3, 35} {
+	for _, gone := range []int{3, 17} {
 		all[gone].addresses = []netip.Addr{netip.AddrFrom4([4]byte{10, 2, 0, byte(gone)})}
 	}
 	stored = written(stored, plan(one, cluster.GroupSize, stored, all)) // two others in their place
-	if len(stored) != 3 || len(stored[0].Endpoints) != 16 {
+	if len(stored) != 3 || len(stored[0].Endpoints) != 8 {
 		t.Errorf("%d groups, %d endpoints in the first: want the room that was left used first", len(stored), len(stored[0].Endpoints))
 	}
-	if changes := plan(one, cluster.GroupSize, stored, all[:16]); len(changes) != 2 || len(changes[0].Endpoints)+len(changes[1].Endpoints) != 0 {
+	if changes := plan(one, cluster.GroupSize, stored, all[:8]); len(changes) != 2 || len(changes[0].Endpoints)+len(changes[1].Endpoints) != 0 {
 		t.Errorf("most endpoints are gone: %+v, want two groups deleted", changes)
 	}
 }

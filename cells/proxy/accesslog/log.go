@@ -116,12 +116,25 @@ func clip(text string, most int) string {
 	return strings.ToValidUTF8(text[:most], "") + "…"
 }
 
+// clipped bounds the texts of a request.
+func (r Request) clipped() Request {
+	if r.HTTP != nil {
+		r.HTTP = NewHTTP(r.HTTP.Method, r.HTTP.Host, r.HTTP.Path, r.HTTP.Status)
+	}
+	if r.DNS != nil {
+		r.DNS = NewDNS(r.DNS.Name, r.DNS.Type, r.DNS.Code)
+	}
+	return r
+}
+
 // Append keeps requests of another process that has read them, as far as there is room.
 func (l *Log) Append(requests []Request, lost uint64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	kept := min(len(requests), max(0, maxUnread-len(l.unread)))
-	l.unread = append(l.unread, requests[:kept]...)
+	for _, r := range requests[:kept] {
+		l.unread = append(l.unread, r.clipped())
+	}
 	l.lost += lost + uint64(len(requests)-kept)
 }
 

@@ -32,6 +32,18 @@ func TestFlood(t *testing.T) {
 	}
 }
 
+// TestAppendClips: what another process has read is kept no longer than one's own.
+func TestAppendClips(t *testing.T) {
+	var l Log
+	long := strings.Repeat("x", 1<<20)
+	own := NewHTTP(long, long, long, 200)
+	l.Append([]Request{{HTTP: &HTTP{Method: long, Host: long, Path: long, Status: 200}}, {DNS: &DNS{Name: long}}, {HTTP: own}}, 0)
+	requests, _ := l.Read()
+	if *requests[0].HTTP != *own || *requests[2].HTTP != *own || len(requests[1].DNS.Name) > 2*maxText {
+		t.Errorf("kept: %d, %d and %d letters", len(requests[0].HTTP.Path), len(requests[1].DNS.Name), len(requests[2].HTTP.Path))
+	}
+}
+
 // TestUnread has no reader, as while no agent runs.
 func TestUnread(t *testing.T) {
 	var l Log

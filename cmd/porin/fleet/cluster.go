@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net/netip"
 	"slices"
 	"strconv"
 	"strings"
@@ -42,7 +43,6 @@ type Cluster interface {
 // Node is a Node of the cluster, and what runs of Porin there.
 type Node struct {
 	Name    string
-	UID     string
 	Linux   bool
 	Agents  []Pod // usually one; none where it was not started
 	Proxies []Pod // usually one, two while they are replaced
@@ -114,7 +114,7 @@ func (a *APIServer) Nodes(ctx context.Context) ([]Node, error) {
 	byName := map[string]*Node{}
 	err := list(ctx, "list nodes", func() *rest.Request { return a.core.Get().Resource("nodes") }, func(l *corev1.NodeList) string {
 		for _, n := range l.Items {
-			byName[n.Name] = &Node{Name: n.Name, UID: string(n.UID), Linux: n.Status.NodeInfo.OperatingSystem != "windows"}
+			byName[n.Name] = &Node{Name: n.Name, Linux: n.Status.NodeInfo.OperatingSystem != "windows"}
 		}
 		return l.Continue
 	})
@@ -163,6 +163,11 @@ func (a *APIServer) NodeOf(ctx context.Context, pod string) (node string, err er
 		}
 		return p.Spec.NodeName, nil
 	}
+	address, err := netip.ParseAddr(pod)
+	if err != nil {
+		return "", fmt.Errorf("%q is no pod (NAMESPACE/NAME) and no address", pod)
+	}
+	pod = address.Unmap().String() // as the API server has it
 	find := func(l *corev1.PodList) string {
 		for _, p := range l.Items {
 			ended := p.Status.Phase == corev1.PodSucceeded || p.Status.Phase == corev1.PodFailed

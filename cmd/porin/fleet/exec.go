@@ -47,8 +47,8 @@ func (a *APIServer) Run(ctx context.Context, pod Pod, command []string, stdin io
 
 var quotedURL = regexp.MustCompile(`(Get|Post) "https://[^"]*": `)
 
-// withoutURL removes the kubelet's URL, which has the pod and the command, from what the API server says: the same fault
-// of many nodes is one line.
+// withoutURL removes the kubelet's URL, which has the pod and the command, from an error of the API server: the same
+// fault of many nodes is one line.
 func withoutURL(err error) error {
 	if err == nil || !quotedURL.MatchString(err.Error()) {
 		return err

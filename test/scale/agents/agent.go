@@ -70,12 +70,6 @@ func (a *agent) stop() {
 	a.running.Wait()
 }
 
-func (a *agent) forget() {
-	for _, f := range a.kinds {
-		f.mark = watch.Mark{}
-	}
-}
-
 // follower follows one kind. It is the handler of its loop, and the mark is what a disk would have.
 type follower struct {
 	resource string

@@ -6,7 +6,6 @@
 //
 //	start         all agents at once, each from where it was
 //	stop          all
-//	forget        where they were
 //	wait VERSION  until all have read the groups of that version; the answer counts their lists and restarts since the start
 package main
 
@@ -55,10 +54,6 @@ func run(ctx context.Context, args []string) error {
 		case "stop":
 			for _, a := range all {
 				a.stop()
-			}
-		case "forget":
-			for _, a := range all {
-				a.forget()
 			}
 		case "wait":
 			version, err := strconv.ParseUint(argument, 10, 64)
