@@ -59,13 +59,6 @@ func clusterStatusCommand(ctx context.Context, s *session, _ []string) error {
 	}
 }
 
-// listNodes waits for the API server as long as --timeout says.
-func (s *session) listNodes(ctx context.Context) ([]fleet.Node, error) {
-	ctx, cancel := context.WithTimeout(ctx, s.timeout)
-	defer cancel()
-	return s.cluster.Nodes(ctx)
-}
-
 func readClusterStatus(ctx context.Context, s *session) (*clusterStatus, error) {
 	nodes, err := s.listNodes(ctx)
 	if err != nil {

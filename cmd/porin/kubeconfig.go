@@ -61,6 +61,13 @@ func (s *session) connect(group string) (disconnect func(), err error) {
 	return s.client.Close, nil
 }
 
+// listNodes waits for the API server as long as --timeout says.
+func (s *session) listNodes(ctx context.Context) ([]fleet.Node, error) {
+	ctx, cancel := context.WithTimeout(ctx, s.timeout)
+	defer cancel()
+	return s.cluster.Nodes(ctx)
+}
+
 // dialCluster makes the clients of the cluster of a kubeconfig. It makes no connection.
 func dialCluster(kubeconfig, kubeContext, namespace string) (fleet.Cluster, *client.Client, func(), error) {
 	server, b, err := dialRecords(kubeconfig, kubeContext)
