@@ -5,9 +5,7 @@ import (
 	"log/slog"
 
 	"github.com/go-chi/chi/v5"
-	"github.com/go-logr/logr"
 	"github.com/spf13/pflag"
-	"k8s.io/klog/v2"
 
 	"porin.dev/porin/api/v1/client"
 	"porin.dev/porin/cells/cluster"
@@ -74,7 +72,6 @@ func dialCluster(kubeconfig, kubeContext, namespace string) (fleet.Cluster, *cli
 	if err != nil {
 		return nil, nil, nil, err
 	}
-	klog.SetLogger(logr.Discard()) // client-go logs the end of a stream
 	config, err := fleet.Config(kubeconfig, kubeContext)
 	if err != nil {
 		return nil, nil, nil, err

@@ -55,7 +55,7 @@ func (a *administratorAt) interrupted(args ...string) {
 	run(ctx, append(args, "--kubeconfig="+a.kubeconfig), environment{
 		out: &text, err: &text, getenv: func(string) string { return "" }, dial: dialCluster, now: func() time.Time { return noon },
 	})
-	if text.String() != "porin: interrupted\n" {
+	if text.String() != "porin: wait for the API server: interrupted\n" {
 		a.Errorf("an interrupted command prints %q", &text)
 	}
 }

@@ -3,17 +3,19 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"os"
 	"os/signal"
 	"path/filepath"
 	"runtime"
+	"strings"
 	"syscall"
 	"time"
 
+	"github.com/go-logr/logr"
 	"golang.org/x/sys/unix"
+	"k8s.io/klog/v2"
 
 	"porin.dev/porin/api/v1/client"
 	"porin.dev/porin/cells/datapath"
@@ -22,6 +24,7 @@ import (
 )
 
 func main() {
+	klog.SetLogger(logr.Discard()) // client-go logs the end of a stream
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	code := run(ctx, arguments(os.Args), environment{
 		in: os.Stdin, out: os.Stdout, err: os.Stderr, colours: isTerminal(os.Stdout) && os.Getenv("NO_COLOR") == "",
@@ -63,11 +66,9 @@ func run(ctx context.Context, args []string, env environment) int {
 	root := newRoot(ctx, env)
 	root.SetArgs(append([]string{}, args...)) // nil would stand for the arguments of the process
 	err := root.ExecuteContext(ctx)
-	if errors.Is(err, context.Canceled) && ctx.Err() != nil {
-		err = errors.New("interrupted")
-	}
 	if err != nil {
-		_, _ = fmt.Fprintln(env.err, "porin:", printableLines(err.Error()))
+		text := strings.ReplaceAll(err.Error(), context.Canceled.Error(), "interrupted")
+		_, _ = fmt.Fprintln(env.err, "porin:", printableLines(text))
 	}
 	return exitCode(err)
 }

@@ -52,7 +52,7 @@ func TestPages(t *testing.T) {
 	if len(ran) < 50 {
 		t.Errorf("%d commands in all pages", len(ran))
 	}
-	for _, wrong := range []string{"status --nosuch", "nosuch --help", "pool nosuch --help", "cluster status --nosuch --help"} {
+	for _, wrong := range []string{"status --nosuch", "nosuch --help", "pool nosuch --help", "cluster status --nosuch --help", "cluster pool nosuch --help"} {
 		if tryCommand(t, cluster, strings.Fields(wrong)) == "" {
 			t.Errorf("porin %s is taken", wrong)
 		}
@@ -85,10 +85,13 @@ func tryCommand(t *testing.T, cluster *fakeCluster, command []string) string {
 	return ""
 }
 
-// leadingWords are the command's name: two words, or three of "cluster".
+// leadingWords are the command's name: up to two words, or three of "cluster".
 func leadingWords(command []string) string {
-	n := 0
-	for n < len(command) && n < 2 && regexp.MustCompile("^[a-z]+$").MatchString(command[n]) {
+	n, most := 0, 2
+	if command[0] == clusterGroup {
+		most = 3
+	}
+	for n < len(command) && n < most && regexp.MustCompile("^[a-z]+$").MatchString(command[n]) {
 		n++
 	}
 	return strings.Join(command[:n], " ")

@@ -45,7 +45,6 @@ func sysdump(ctx context.Context, s *session, args []string) error {
 	return writeArchive(ctx, s, d, args[0])
 }
 
-// writeArchive writes to a file that is not there yet, or to stdout for "-"; nothing when ctx has ended.
 // checkAbsent fails if there is such a file, before anything is collected.
 func checkAbsent(file string) error {
 	if _, err := os.Lstat(file); file != "-" && err == nil {
@@ -54,6 +53,7 @@ func checkAbsent(file string) error {
 	return nil
 }
 
+// writeArchive writes to a file that is not there yet, or to stdout for "-"; nothing when ctx has ended.
 func writeArchive(ctx context.Context, s *session, d *dump.Dump, file string) error {
 	if err := ctx.Err(); err != nil {
 		return err
@@ -73,7 +73,7 @@ func writeArchive(ctx context.Context, s *session, d *dump.Dump, file string) er
 	if err != nil {
 		return errors.Join(err, os.Remove(file))
 	}
-	if n := d.Lacks(); n > 0 {
+	if n := d.MissingCount(); n > 0 {
 		return s.done(nil, "%s written, %d KiB; %s missing: see its %s", file, (size+1023)>>10, plural(n, "part"), dump.Index)
 	}
 	return s.done(nil, "%s written, %d KiB", file, (size+1023)>>10)

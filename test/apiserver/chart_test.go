@@ -53,7 +53,7 @@ func TestChart(t *testing.T) {
 	here := func(f func() error) error { return f() }
 	pools := func(says string, args ...string) {
 		t.Helper()
-		if text, err := porin(t, here, append(append([]string{"pool"}, args...), kubeconfig)...); err != nil || !strings.Contains(text, says) {
+		if text, err := porin(t, here, append(append([]string{"cluster", "pool"}, args...), kubeconfig)...); err != nil || !strings.Contains(text, says) {
 			t.Errorf("porin pool %s: %v: %s, want %q", args[0], err, text, says)
 		}
 	}

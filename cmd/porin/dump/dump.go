@@ -60,8 +60,8 @@ func (d *Dump) Missing(name string, err error) {
 	d.missingLocked(name, err)
 }
 
-// Lacks is how many parts are missing.
-func (d *Dump) Lacks() int {
+// MissingCount is how many parts are missing.
+func (d *Dump) MissingCount() int {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return len(d.missing)
