@@ -189,11 +189,6 @@ func (p *probe) begin(t *testing.T) {
 		tick := time.NewTicker(50 * time.Millisecond)
 		defer tick.Stop()
 		for i := 0; ; i++ {
-			select {
-			case <-ctx.Done():
-				return
-			case <-tick.C:
-			}
 			p.running.Go(func() {
 				began := time.Now()
 				var err error
@@ -210,6 +205,11 @@ func (p *probe) begin(t *testing.T) {
 					p.waited.took = append(p.waited.took, time.Since(began))
 				}
 			})
+			select {
+			case <-ctx.Done():
+				return
+			case <-tick.C:
+			}
 		}
 	})
 }
