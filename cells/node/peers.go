@@ -78,11 +78,11 @@ func (p *Peers) begin(ctx context.Context, w *peersWatch) (err error) {
 	if !p.began {
 		from, p.began = p.cache.ResumeNetworks(p.Origin), true
 	}
+	if w.info, err = p.backend.Info.Watch(ctx); err != nil { // first: Origin needs what it brings
+		return fmt.Errorf("watch the record of the cluster: %w", err)
+	}
 	if w.networks, err = p.backend.Networks.Watch(ctx, from); err != nil {
 		return fmt.Errorf("watch the networks of nodes: %w", err)
-	}
-	if w.info, err = p.backend.Info.Watch(ctx); err != nil {
-		return fmt.Errorf("watch the record of the cluster: %w", err)
 	}
 	return nil
 }

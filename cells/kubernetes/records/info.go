@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"strconv"
 	"sync"
+	"time"
 
 	"porin.dev/porin/cells/cluster"
 	"porin.dev/porin/cells/kubernetes/watch"
@@ -47,13 +48,23 @@ func (s *info) Get(ctx context.Context) (none cluster.ClusterInfo, position clus
 	return record.item, position, record.err
 }
 
-// Recent is Get without a request while a watch is open: an API server that was set back has ended it.
+// listWait is how long Recent waits for the list of a watch that has just begun.
+const listWait = 500 * time.Millisecond
+
+// Recent is Get without a request while a watch is open: an API server that was set back has ended it. It blocks up to
+// listWait.
 func (s *info) Recent(ctx context.Context) (none cluster.ClusterInfo, position cluster.Position, err error) {
 	s.mu.Lock()
 	w := s.watch
 	s.mu.Unlock()
 	if w == nil {
 		return s.Get(ctx)
+	}
+	list, stop := context.WithTimeout(ctx, listWait)
+	defer stop()
+	select {
+	case <-w.loop.Synced():
+	case <-list.Done():
 	}
 	state := w.loop.State()
 	if !state.Synced || state.Err != nil {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"testing"
 
 	"porin.dev/porin/cells/cluster"
@@ -83,5 +84,28 @@ func TestInfoRecent(t *testing.T) {
 	})
 	if len(requests) != 1 {
 		t.Errorf("requests of Recent without a watch: %v, want one", requests)
+	}
+}
+
+// TestInfoRecentAtStart: right after the start of a watch, Recent waits for its list and makes none of its own.
+func TestInfoRecentAtStart(t *testing.T) {
+	server, b := recordstest.Start(t)
+	if _, err := b.Info.Put(t.Context(), cluster.ClusterInfo{ID: "a"}); err != nil {
+		t.Fatal(err)
+	}
+	if _, _, err := b.Info.Get(t.Context()); err != nil { // this has read which store it is
+		t.Fatal(err)
+	}
+	server.Requests()
+	changes, err := b.Info.Watch(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if info, _, err := b.Info.Recent(t.Context()); err != nil || info.ID != "a" {
+		t.Errorf("recently %+v, error %v", info, err)
+	}
+	<-changes
+	if requests := slices.DeleteFunc(server.Requests(), func(r kubernetestest.Request) bool { return r.Verb == "watch" }); len(requests) != 1 {
+		t.Errorf("requests: %v, want one list", requests)
 	}
 }
