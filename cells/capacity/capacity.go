@@ -21,9 +21,9 @@ import (
 type Capacity struct {
 	sources []Source
 
-	mu      sync.Mutex    // guards the fields below
-	sampled []v1.Resource // at the last sample
-	broken  string        // at the last sample: see Broken
+	mu      sync.Mutex // guards the fields below
+	sampled []Resource // at the last sample
+	broken  string     // at the last sample: see Broken
 }
 
 // New makes a Capacity without samples.
@@ -43,7 +43,7 @@ func (c *Capacity) sample(log *slog.Logger) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	was := c.broken
-	c.sampled, c.broken = assess(found), ""
+	c.sampled, c.broken = found, ""
 	for _, r := range found {
 		if r.Vital && r.Err != nil {
 			c.broken = r.Name + ": " + r.Err.Error()
@@ -112,7 +112,7 @@ func (c *Capacity) Condition() supervisor.Condition {
 }
 
 // lastSample returns the resources of the last sample, which the caller must not change.
-func (c *Capacity) lastSample() []v1.Resource {
+func (c *Capacity) lastSample() []Resource {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.sampled
@@ -152,13 +152,15 @@ func (c checker) Examine(_ context.Context, only string) (notes []doctor.Finding
 func newCollector(c *Capacity) *metrics.Values {
 	v := metrics.NewValues("porin_resource_")
 	used := v.Gauge("used", "How much is in use, or in quarantine, of what an ADD needs.", "resource")
-	limit := v.Gauge("capacity", "How much there is of what an ADD needs; 0: it is not counted.", "resource")
+	limit := v.Gauge("capacity", "How much there is of what an ADD needs; missing where it is not counted, or the node gets more by itself.", "resource")
 	available := v.Gauge("available", "1 while the next ADD would find what it needs, else 0.", "resource")
 	v.Read = func(ch chan<- prometheus.Metric) {
 		for _, r := range c.lastSample() {
-			used.Send(ch, float64(r.Used+r.Quarantined), r.Name)
-			limit.Send(ch, float64(r.Capacity), r.Name)
-			available.SendBool(ch, r.Available, r.Name)
+			used.Send(ch, float64(r.taken()), r.Name)
+			if r.Capacity > 0 && !r.Refilled {
+				limit.Send(ch, float64(r.Capacity), r.Name)
+			}
+			available.SendBool(ch, r.shortage() == "", r.Name)
 		}
 	}
 	return v

@@ -106,7 +106,7 @@ type checkersIn struct {
 
 func TestModule(t *testing.T) {
 	source, cfg := new(fakeSource), server.Config{Socket: filepath.Join(t.TempDir(), "agent.sock")}
-	source.set(capacity.Resource{Name: "plates", Used: 8, Quarantined: 2, Capacity: 10, Reserve: 1}, capacity.Resource{Name: "water"},
+	source.set(capacity.Resource{Name: "plates", Used: 8, Quarantined: 2, Capacity: 10, Reserve: 1}, capacity.Resource{Name: "water"}, capacity.Resource{Name: "blocks", Used: 7, Capacity: 8, Reserve: 1, Refilled: true},
 		capacity.Resource{Name: "key", Err: errors.New("it was copied"), Finding: "key-copied"})
 	var (
 		c        *capacity.Capacity
@@ -125,13 +125,13 @@ func TestModule(t *testing.T) {
 	app.RequireStart()
 	porintest.Eventually(t, func() error { // the first sample
 		n, err := testutil.GatherAndCount(exporter.Gatherer(), "porin_resource_available")
-		if err == nil && n != 3 {
-			err = fmt.Errorf("%d resources are counted, want 3", n)
+		if err == nil && n != 4 {
+			err = fmt.Errorf("%d resources are counted, want 4", n)
 		}
 		return err
 	})
 	app.RequireStop()
-	if got := c.Resources(); len(got) != 3 {
+	if got := c.Resources(); len(got) != 4 {
 		t.Errorf("resources %v", got)
 	}
 	notes, err := checkers.All[0].Examine(t.Context(), "")
@@ -141,16 +141,21 @@ func TestModule(t *testing.T) {
 	want := `
 # HELP porin_resource_available 1 while the next ADD would find what it needs, else 0.
 # TYPE porin_resource_available gauge
+porin_resource_available{resource="blocks"} 1
 porin_resource_available{resource="key"} 0
 porin_resource_available{resource="plates"} 0
 porin_resource_available{resource="water"} 1
+# HELP porin_resource_capacity How much there is of what an ADD needs; missing where it is not counted, or the node gets more by itself.
+# TYPE porin_resource_capacity gauge
+porin_resource_capacity{resource="plates"} 10
 # HELP porin_resource_used How much is in use, or in quarantine, of what an ADD needs.
 # TYPE porin_resource_used gauge
+porin_resource_used{resource="blocks"} 7
 porin_resource_used{resource="key"} 0
 porin_resource_used{resource="plates"} 10
 porin_resource_used{resource="water"} 0
 `
-	names := []string{"porin_resource_available", "porin_resource_used"}
+	names := []string{"porin_resource_available", "porin_resource_capacity", "porin_resource_used"}
 	if err := testutil.GatherAndCompare(exporter.Gatherer(), strings.NewReader(want), names...); err != nil {
 		t.Error(err)
 	}

@@ -145,3 +145,11 @@ type Backend struct {
 	// nodes elsewhere.
 	AgentRights bool
 }
+
+// Command returns the command of an administrator, such as "pool set", as it is to be run with this backend.
+func (b Backend) Command(command string) string {
+	if b.AgentRights {
+		return "porin cluster " + command
+	}
+	return "porin " + command
+}

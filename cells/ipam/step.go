@@ -77,9 +77,9 @@ func (s *Step) Attach(ctx context.Context, ep endpoint.Endpoint, _ *endpoint.Nam
 	})
 	switch {
 	case errors.Is(err, allocator.ErrUnknownPool):
-		return ep, fault.WithHint(err, "create it with porin pool create, or "+otherwise)
+		return ep, fault.WithHint(err, "create the pool, or "+otherwise)
 	case errors.Is(err, allocator.ErrNamespace):
-		return ep, fault.WithHint(err, "allow the namespace with porin pool set --allowed-namespace, or "+otherwise)
+		return ep, fault.WithHint(err, "allow the namespace in the pool, or "+otherwise)
 	case err != nil:
 		return ep, err
 	}

@@ -99,7 +99,7 @@ const aboutNodeReset = `Two machines have one key when a disk was copied. Neithe
 --store-dir of the copy and restart its agent; then reset the node, so that the other one goes on.`
 
 const aboutRecover = `A recovery is a mark in the cluster's store. While it stands no node claims a block, and every node creates again the claims
-of its own blocks that the store has lost; it gives out the addresses of these. Set it with --begin before the store is restored
+of its own blocks that the store has lost; it gives out the addresses of these. Set it with --begin, on a node, before the store is restored
 from a backup, and wait until every node has written its blocks: then each node knows of the recovery, and sets the mark again
 in the restored store. When the store does not answer, run --begin on every node: each notes it on its disk. A node sets the
 mark by itself when records of its own are gone or older than its last write, or the store is of an earlier time than the node

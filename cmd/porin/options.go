@@ -37,7 +37,7 @@ func (g *global) flags(fs *pflag.FlagSet) {
 	fs.StringVar(&g.socket, "socket", g.socket, "`path` of the agent's socket; also from "+socketVariable)
 	fs.VarP(&g.output, "output", "o", "`format` of the output: table, wide (monitor shows whole lines and labels) or json")
 	fs.Var(&g.colour, "color", "`when` to colour tables: auto (on a terminal, without NO_COLOR), always or never")
-	fs.DurationVar(&g.timeout, "timeout", g.timeout, "`time` to wait for the agent")
+	fs.DurationVar(&g.timeout, "timeout", g.timeout, "`time` to wait for the agent, or for the API server")
 }
 
 // options are the values of all flags.

@@ -101,9 +101,9 @@ func TestAddInRecovery(t *testing.T) {
 func TestAddOfUnknownPool(t *testing.T) {
 	r := withPools(t, nil, "--ipam-namespace-pool=shop=violet", "--ipam-node-pool=green")
 	r.failsWith(asking(t, "", "K8S_POD_NAMESPACE=shop", "K8S_POD_NAME=a"), codeInvalidConfig, `pool "violet": no such pool: the pools are: default`,
-		`create it with porin pool create, or correct --ipam-namespace-pool of the agent, which has it for namespace "shop"`)
-	r.failsWith(asking(t, ""), codeInvalidConfig, `pool "green": no such pool`, "create it with porin pool create, or correct --ipam-node-pool of the agent")
-	r.failsWith(asking(t, "red"), codeInvalidConfig, `pool "red": no such pool`, "create it with porin pool create, or have the pod name another one")
+		`create the pool, or correct --ipam-namespace-pool of the agent, which has it for namespace "shop"`)
+	r.failsWith(asking(t, ""), codeInvalidConfig, `pool "green": no such pool`, "create the pool, or correct --ipam-node-pool of the agent")
+	r.failsWith(asking(t, "red"), codeInvalidConfig, `pool "red": no such pool`, "create the pool, or have the pod name another one")
 }
 
 // TestAddOfUnknownReservation has a token of nothing.

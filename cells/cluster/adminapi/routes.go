@@ -186,5 +186,5 @@ func checkRights(b cluster.Backend, command string) error {
 	if !b.AgentRights {
 		return nil
 	}
-	return fault.New(fault.Forbidden, fmt.Sprintf("with --store kubernetes an agent has no right to do this: use porin cluster %s, which has your kubeconfig's rights", command))
+	return fault.New(fault.Forbidden, fmt.Sprintf("with --store kubernetes an agent has no right to do this: use %s, which has your kubeconfig's rights", b.Command(command)))
 }

@@ -55,7 +55,7 @@ func (*Checker) Kinds() []doctor.Kind {
 		{Name: findingBlockUnknown, Meaning: "a block is this node's by the store, and the node does not know it", Repair: "it is deleted, or adopted if addresses of it are in use here"},
 		{Name: findingBlockMissing, Meaning: "this node has a block that the store does not have", Repair: "its claim is created again, and a recovery begins"},
 		{Name: findingBlockConflict, Meaning: "addresses of a block are in use here, and another node owns it: nothing more of it is given out", Repair: "delete the pods that use its addresses on one of the two nodes"},
-		{Name: findingNodeContested, Meaning: "another machine has this node's key: neither gives out addresses", Repair: "on the copy, remove the file node-key in its --store-dir and restart its agent; then run porin node reset"},
+		{Name: findingNodeContested, Meaning: "another machine has this node's key: neither gives out addresses", Repair: "on the copy, remove the file node-key in its --store-dir and restart its agent; then run porin node reset, or porin cluster node reset"},
 		{Name: findingRecovery, Meaning: "the store was or is to be rolled back: no node claims blocks before an administrator ends the recovery", Repair: "see porin ipam recover"},
 	}
 	for i := range kinds {

@@ -220,7 +220,7 @@ func checkClaimable(p cluster.Pool, labels map[string]string) error {
 		return nil
 	case p.Disabled:
 		return fault.WithHint(fault.New(fault.Invalid, fmt.Sprintf("pool %s is disabled", p.Name)),
-			"enable it with porin pool set --disabled=false, or have the pod use another pool")
+			"enable the pool, or have the pod use another one")
 	case p.State != cluster.PoolAccepted || p.Deleting:
 		return fault.WithHint(fault.New(fault.Unavailable, fmt.Sprintf("pool %s is %s", p.Name, p.State)), "see porin pool get")
 	}

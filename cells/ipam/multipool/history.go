@@ -103,7 +103,7 @@ func (h *storeHistory) mark(ctx context.Context, info cluster.ClusterInfo, reaso
 	if err != nil {
 		return info, fmt.Errorf("begin a recovery: %w", err)
 	}
-	h.log.Error("a recovery of the cluster's store has begun; no node claims a block until porin ipam recover --end", "reason", reason)
+	h.log.Error("a recovery of the cluster's store has begun; no node claims a block until an administrator ends it", "reason", reason, "command", h.backend.Command("ipam recover --end"))
 	return info, nil
 }
 

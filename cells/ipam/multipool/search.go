@@ -91,7 +91,8 @@ func (c *claimer) errNoBlock(pool cluster.Pool, f cluster.Family) error {
 	}
 	family := map[cluster.Family]string{cluster.IPv4: "IPv4", cluster.IPv6: "IPv6"}[f]
 	text := fmt.Sprintf("%d of %d %s blocks are claimed by other nodes", others, total, family)
-	hint := "make the pool larger with porin pool set, or see porin node list for nodes that are gone"
+	larger := "make the pool larger with " + c.backend.Command("pool set")
+	hint := larger + ", or see porin node list for nodes that are gone"
 	if own > 0 {
 		text += fmt.Sprintf(" and %d by this one", own)
 	}
@@ -99,7 +100,7 @@ func (c *claimer) errNoBlock(pool cluster.Pool, f cluster.Family) error {
 		text += ", and no other one has an address to give out"
 	}
 	if others == 0 {
-		hint = "make the pool larger with porin pool set, or remove pods from this node"
+		hint = larger + ", or remove pods from this node"
 	}
 	return fault.WithHint(fmt.Errorf("pool %s has %w: %s", pool.Name, ErrNoBlock, text), hint)
 }

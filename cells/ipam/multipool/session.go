@@ -120,8 +120,8 @@ func (s *session) awaitContest(ctx context.Context, written cluster.Session) (no
 // contest stops giving out addresses: another machine has the key, and may give out the same ones.
 func (s *session) contest(why string) error {
 	id := s.checkpoint.Node
-	err := fmt.Errorf("%w, %s: %s; a disk was copied: remove %s in %s on the copy and restart its agent, then run porin node reset %s --incarnation %s",
-		ErrContested, id, why, keyFile, s.cfg.Dir, id.Name, id.Key)
+	err := fmt.Errorf("%w, %s: %s; a disk was copied: remove %s in %s on the copy and restart its agent, then run %s %s --incarnation %s",
+		ErrContested, id, why, keyFile, s.cfg.Dir, s.backend.Command("node reset"), id.Name, id.Key)
 	if s.contested == nil {
 		s.log.Error("this node gives out no address", "error", err)
 	}

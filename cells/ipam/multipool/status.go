@@ -124,7 +124,7 @@ func (c *Controller) Condition() supervisor.Condition {
 	case errors.Is(s.blocked, ErrNodeDeleted):
 		reason = "no address is given out: " + s.blocked.Error()
 	case s.noPool:
-		reason = "no address is given out: there is no pool; create one with porin pool create"
+		reason = "no address is given out: there is no pool; create one with " + c.rounds.backend.Command("pool create")
 	default:
 		return supervisor.Condition{Cell: "multipool", State: supervisor.OK}
 	}

@@ -1,7 +1,7 @@
 // Package nodegc deletes the records of nodes whose Kubernetes Node is gone. It does what porin node delete does.
 //
-//	porin node gc --> [Collector] --> Nodes and pods at the API server
-//	                       '--------> cells/cluster/admin --> records
+//	porin cluster node gc --> [Collector] --> Nodes and pods at the API server
+//	                               '--------> cells/cluster/admin --> records
 package nodegc
 
 import (

@@ -1,6 +1,6 @@
 // Package endpoints has nodes know each other's endpoints, so that policies can select them.
 //
-//	endpointmanager --> publisher --> groups of at most 16 endpoints --> the cluster's store
+//	endpointmanager --> publisher --> groups of at most 8 endpoints  --> the cluster's store
 //	policy <-- follower <-- the groups of all nodes <------------------------'
 //
 // The first change of a node's endpoints is written at once, further ones together once a second. A group has the
