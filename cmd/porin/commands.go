@@ -20,6 +20,9 @@ type command struct {
 	run       func(context.Context, *session, []string) error
 }
 
+// always is for commands that --timeout never holds for.
+func always(*session) bool { return true }
+
 // commands is the table.
 func commands() []command {
 	list := []command{
@@ -46,7 +49,7 @@ func commands() []command {
 		{name: "node list", records: true, short: "list the nodes of the cluster, and how many blocks they have", run: nodeList, long: aboutNodes},
 		{name: "node peers", short: "list the other nodes, and how this one reaches their pods", run: nodePeers, long: aboutPeers},
 		{name: "node delete", records: true, args: "NAME", short: "delete a node, so that others can claim its blocks", flags: nodeDeleteFlags,
-			arguments: nodeNames, run: nodeDelete, long: aboutNodeDelete, unbounded: func(*session) bool { return true }},
+			arguments: nodeNames, run: nodeDelete, long: aboutNodeDelete, unbounded: always},
 		{name: "node reset", records: true, args: "NAME", short: "end the contest of two machines for one node's key", flags: incarnationFlag,
 			arguments: nodeNames, run: nodeReset, long: aboutNodeReset},
 		{name: "pool list", records: true, short: "list the pools of the cluster, and how full they are", run: poolList, long: aboutPoolUse},
@@ -78,25 +81,25 @@ func commands() []command {
 			unbounded: func(s *session) bool { return s.follow }},
 		{name: "bpf", short: "show what is loaded and attached in the kernel", flags: bpfFlags, run: bpf, long: aboutBPF},
 		{name: "cluster status", short: "show how the agents of the cluster are, and what is wrong on which nodes", flags: clusterFlags(clusterStatusFlags),
-			run: clusterStatusCommand, long: aboutClusterStatus, unbounded: func(*session) bool { return true }},
+			run: clusterStatusCommand, long: aboutClusterStatus, unbounded: always},
 		{name: "cluster health", short: "show which nodes do not reach which others, and what is at fault", flags: clusterFlags(nil),
-			run: clusterHealthCommand, long: aboutClusterHealth, unbounded: func(*session) bool { return true }},
+			run: clusterHealthCommand, long: aboutClusterHealth, unbounded: always},
 		{name: "cluster doctor", short: "show where agents, their records and their kernels disagree", flags: clusterFlags(nil),
-			run: clusterDoctorCommand, long: aboutClusterDoctor, unbounded: func(*session) bool { return true }},
+			run: clusterDoctorCommand, long: aboutClusterDoctor, unbounded: always},
 		{name: "cluster monitor", short: "show the flows of all nodes in one stream", flags: clusterFlags(flowFlags), run: clusterMonitor,
-			long: aboutClusterMonitor, unbounded: func(*session) bool { return true }},
+			long: aboutClusterMonitor, unbounded: always},
 		{name: "cluster policy explain", short: "show the policies' verdict on a connection, of both nodes", flags: clusterFlags(explainFlags),
 			run: clusterExplain, long: aboutPolicyExplain},
 		{name: "cluster policy diff", short: "say which connections seen by all nodes proposed policies would decide otherwise",
-			flags: clusterFlags(diffFlags), run: clusterDiffCommand, long: aboutClusterDiff, unbounded: func(*session) bool { return true }},
+			flags: clusterFlags(diffFlags), run: clusterDiffCommand, long: aboutClusterDiff, unbounded: always},
 		{name: "cluster sysdump", args: "FILE", short: "write an archive of all nodes, for support", flags: clusterFlags(nil),
-			run: clusterSysdump, long: aboutClusterSysdump, unbounded: func(*session) bool { return true }},
+			run: clusterSysdump, long: aboutClusterSysdump, unbounded: always},
 		{name: "cluster connectivity", short: "test the paths between nodes, pods and Services with pods of its own", flags: clusterFlags(connectivityFlags),
-			run: clusterConnectivity, long: aboutConnectivity, unbounded: func(*session) bool { return true }},
+			run: clusterConnectivity, long: aboutConnectivity, unbounded: always},
 		{name: "cluster node gc", short: "delete the records of nodes whose Kubernetes Node is gone", flags: kubeconfigFlags(nodeGCFlags),
-			run: nodeGC, long: aboutNodeGC, unbounded: func(*session) bool { return true }},
-		{name: "connectivity serve", short: "answer probes", flags: serveFlags, run: connectivityServe, hidden: true, unbounded: func(*session) bool { return true }},
-		{name: "connectivity probe", short: "run the probes of stdin", run: connectivityProbe, hidden: true, unbounded: func(*session) bool { return true }},
+			run: nodeGC, long: aboutNodeGC, unbounded: always},
+		{name: "connectivity serve", short: "answer probes", flags: serveFlags, run: connectivityServe, hidden: true, unbounded: always},
+		{name: "connectivity probe", short: "run the probes of stdin", run: connectivityProbe, hidden: true, unbounded: always},
 		{name: "sysdump", args: "FILE", short: "write an archive of this node, for support", run: sysdump, long: aboutSysdump},
 		{name: "version", short: "print the version of this program", run: showVersion},
 	}

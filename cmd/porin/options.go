@@ -64,8 +64,8 @@ type options struct {
 	file     string   // policy apply, policy diff
 	deleted  []string // policy diff
 	from, to string   // policy explain
-	protocol string   // policy explain, monitor
-	port     uint16   // policy explain, monitor
+	protocol string   // policy explain
+	port     uint16   // policy explain
 
 	flows    flowOptions // monitor, cluster monitor
 	untilEOF bool        // monitor

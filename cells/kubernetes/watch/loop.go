@@ -352,9 +352,10 @@ func (l *Loop[T]) watch(ctx context.Context, repeat bool) error {
 			return fmt.Errorf("watch %s: %w", l.kind, err)
 		}
 		quiet.Reset(silence)
-		if repeat = repeat && !lower(l.version, event.Object.Version); repeat {
+		if repeat && !lower(l.version, event.Object.Version) {
 			continue // the handler knows it
 		}
+		repeat = false
 		if lower(event.Object.Version, l.version) {
 			return errSetBack
 		}

@@ -7,8 +7,8 @@
 //
 // What it promises:
 //
-//   - A request through the proxy is told of once, and so is its connection.
-//   - A packet is told of once. A request that a pod sends up the node's stack is undecided: it is told of when it has
+//   - A request through the proxy is told of once, and so is its TCP connection. A DNS query by UDP is told of as a request alone.
+//   - A packet is told of once. A packet that a pod sends up the node's stack, and that opens a connection, is undecided: it is told of when it has
 //     reached another pod, or is dropped on an uplink, where the datapath sees it again, and at once when it ends at
 //     the node, or leaves it. Its destination is the real one, which conntrack knows.
 //   - The datapath never waits. Neither does the agent spend more than a fifth of one CPU on flows: flows that the

@@ -30,8 +30,8 @@ func (c *Collector) recordOf(e *abi.FlowEvent) (record, bool) {
 		FlowEvent: e, at: time.Duration(e.Time),
 		tuple: conntrack.Tuple{Source: netip.AddrPortFrom(e.Source.IP(), abi.Port(e.SourcePort)), Destination: netip.AddrPortFrom(e.Destination.IP(), abi.Port(e.DestinationPort))},
 	}
-	if p.isRequest() {
-		return c.recordOfRequest(p)
+	if p.isUndecided() {
+		return c.recordOfUndecided(p)
 	}
 	r := c.recordOfDecided(p)
 	r.onlyRecent = p.Path == abi.PathProxy && r.verdict == allowed && c.isToldAsQuery(p)
@@ -47,8 +47,8 @@ type packet struct {
 
 func (p packet) dropReason() abi.DropReason { return abi.DropReason(p.Reason) }
 
-// isRequest reports whether the packet goes up the node's stack, undecided.
-func (p packet) isRequest() bool {
+// isUndecided reports whether the packet goes up the node's stack, undecided.
+func (p packet) isUndecided() bool {
 	return p.Place == abi.EventFromPod && p.dropReason() == abi.DropNone && p.Path == abi.PathStack
 }
 
@@ -88,8 +88,8 @@ func (c *Collector) isToldAsQuery(p packet) bool {
 	return p.Protocol == uint8(model.UDP) && c.proxy.Healthy() == nil
 }
 
-// recordOfRequest says what becomes of a pod's request; false when the datapath sees it again, and tells.
-func (c *Collector) recordOfRequest(p packet) (record, bool) {
+// recordOfUndecided says what becomes of an undecided packet; false when the datapath sees it again, and tells.
+func (c *Collector) recordOfUndecided(p packet) (record, bool) {
 	conn := p.connection()
 	tracked, found, err := c.translate(p.Protocol, p.tuple, false)
 	if found && tracked.Original == p.tuple {

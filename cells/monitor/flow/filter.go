@@ -27,17 +27,18 @@ type filter struct {
 
 // criteria are met by a flow that meets each of them.
 type criteria struct {
-	namespaces     []string
-	namespace, pod string
-	labels         labels.Selector // of one end; nil: any
-	name           string          // of DNS; "*.example.com" is any below; "": any
-	direction      string          // of the pod that the packet was seen at; "": any
-	policy         string          // NAMESPACE/NAME or NAME of the policy whose rule decided; "": any
-	verdicts       []string
-	reasons        []string
-	protocol       model.Protocol // 0: any
-	requests       string         // requestsHTTP or requestsDNS; "": any flow
-	port           uint16         // 0: any
+	namespaces   []string
+	podNamespace string
+	podName      string          // "": any
+	labels       labels.Selector // of one end; nil: any
+	name         string          // of DNS; "*.example.com" is any below; "": any
+	direction    string          // of the pod that the packet was seen at; "": any
+	policy       string          // NAMESPACE/NAME or NAME of the policy whose rule decided; "": any
+	verdicts     []string
+	reasons      []string
+	protocol     model.Protocol // 0: any
+	requests     string         // requestsHTTP or requestsDNS; "": any flow
+	port         uint16         // 0: any
 }
 
 func parseFilter(query url.Values, now time.Time) (f filter, err error) {
@@ -79,7 +80,7 @@ func parseCriteria(query url.Values) (c criteria, err error) {
 	}
 	if text := query.Get("pod"); text != "" {
 		var ok bool
-		if c.namespace, c.pod, ok = strings.Cut(text, "/"); !ok || c.namespace == "" || c.pod == "" {
+		if c.podNamespace, c.podName, ok = strings.Cut(text, "/"); !ok || c.podNamespace == "" || c.podName == "" {
 			return c, invalid("pod", text, "NAMESPACE/NAME")
 		}
 	}
@@ -162,7 +163,7 @@ func (f *filter) wants(r *record) bool {
 
 func (c *criteria) meets(r *record) bool {
 	return (c.namespaces == nil || c.isInNamespace(r.from.pod) || c.isInNamespace(r.to.pod)) &&
-		(c.pod == "" || c.isPod(r.from.pod) || c.isPod(r.to.pod)) &&
+		(c.podName == "" || c.isPod(r.from.pod) || c.isPod(r.to.pod)) &&
 		(c.labels == nil || c.hasLabels(r.from.pod) || c.hasLabels(r.to.pod)) &&
 		(c.name == "" || slices.ContainsFunc(r.names, c.isName) || c.isName(r.requestedName())) &&
 		(c.direction == "" || r.direction() == c.direction) &&
@@ -179,7 +180,7 @@ func (c *criteria) isInNamespace(p *Pod) bool {
 }
 
 func (c *criteria) isPod(p *Pod) bool {
-	return p != nil && p.Name == c.pod && p.Namespace == c.namespace
+	return p != nil && p.Name == c.podName && p.Namespace == c.podNamespace
 }
 
 func (c *criteria) hasLabels(p *Pod) bool { return p != nil && c.labels.Matches(labels.Set(p.Labels)) }
