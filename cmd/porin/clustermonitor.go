@@ -45,7 +45,7 @@ func clusterMonitor(ctx context.Context, s *session, _ []string) error {
 		ctx, cancel = context.WithTimeout(ctx, s.timeout)
 		defer cancel()
 	}
-	err = fleet.Follow(ctx, s.cluster, agents, func(f v1.Flow) time.Time { return f.Time }, func(l fleet.Line[v1.Flow]) error { return printNodeFlow(s, l) }, failed, s.flows.arguments(s.follow)...)
+	err = fleet.Follow(ctx, s.cluster, agents, func(f v1.Flow) time.Time { return f.Time }, func(l fleet.Line[v1.Flow]) error { return printNodeFlow(s, l) }, failed, monitorArguments(options)...)
 	if s.follow && ctx.Err() != nil {
 		return nil // interrupted, which is how it ends
 	}

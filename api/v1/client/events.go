@@ -39,7 +39,7 @@ type FlowOptions struct {
 	// Follow goes on with what happens, until ctx ends or the agent stops.
 	Follow bool
 	// Last begins with so many of the kept flows.
-	Last int
+	Last uint
 	// Age leaves out older flows; 0 is any age.
 	Age time.Duration
 	// Not leaves out flows that meet one of these, each NAME=VALUE of a parameter of GET /v1/flows.
@@ -62,6 +62,11 @@ type FlowOptions struct {
 // Flows reads which connections were opened and which packets were dropped, oldest first. The sequence ends after the
 // last flow, or with an error; when ctx ends the error is its own. A line with Lost is no flow.
 func (c *Client) Flows(ctx context.Context, options FlowOptions) iter.Seq2[v1.Flow, error] {
+	return lines[v1.Flow](ctx, c, "/v1/flows?"+options.Query().Encode(), "flows")
+}
+
+// Query returns the parameters of GET /v1/flows.
+func (options FlowOptions) Query() url.Values {
 	query := url.Values{}
 	setStream(query, options.Since, options.Follow)
 	for name, value := range map[string]string{
@@ -78,12 +83,12 @@ func (c *Client) Flows(ctx context.Context, options FlowOptions) iter.Seq2[v1.Fl
 	if len(options.Not) > 0 {
 		query["not"] = options.Not
 	}
-	for name, value := range map[string]int{"last": options.Last, "port": int(options.Port)} {
+	for name, value := range map[string]uint{"last": options.Last, "port": uint(options.Port)} {
 		if value != 0 {
-			query.Set(name, strconv.Itoa(value))
+			query.Set(name, strconv.FormatUint(uint64(value), 10))
 		}
 	}
-	return lines[v1.Flow](ctx, c, "/v1/flows?"+query.Encode(), "flows")
+	return query
 }
 
 func setStream(query url.Values, since uint64, follow bool) {
