@@ -8,7 +8,8 @@ import (
 
 // Config says how much is remembered.
 type Config struct {
-	// Flows is how many of the last flows are kept, at about 270 bytes each; a request has about 500, or up to 1 KB more with a long path.
+	// Flows is how many of the last flows are kept, at about 270 bytes each. A request has about 500, and up to 1 KB more
+	// with a long path.
 	Flows int
 }
 

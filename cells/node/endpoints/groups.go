@@ -1,6 +1,7 @@
 package endpoints
 
 import (
+	"cmp"
 	"maps"
 	"net/netip"
 	"reflect"
@@ -50,7 +51,8 @@ func publishedOf(ep endpoint.Endpoint, joins bool) (p published, ok bool, err er
 }
 
 // plan returns the groups of a node that are to be written: of slots that change or are new, and without endpoints for
-// slots that are to be deleted. A group has at most groupSize endpoints, and an endpoint stays in its slot.
+// slots that are to be deleted. A group has at most groupSize endpoints, and an endpoint stays in its slot. Slots that
+// endpoints move to come first, so that other nodes know these all the time.
 func plan(node cluster.NodeID, groupSize int, stored map[int]cluster.EndpointGroup, all []published) []cluster.EndpointGroup {
 	slotOf := map[netip.Addr]int{}
 	for slot, g := range stored {
@@ -73,17 +75,27 @@ func plan(node cluster.NodeID, groupSize int, stored map[int]cluster.EndpointGro
 			moving = append(moving, p)
 		}
 	}
-	next := 0
+	next, gains := 0, map[int]bool{}
 	for _, p := range moving {
 		slot := next
 		for ; !put(slot, p); slot++ {
 		}
+		gains[slot] = true
 		if len(slots[slot]) == groupSize && slot == next {
 			next++
 		}
 	}
 	var changes []cluster.EndpointGroup
-	for _, slot := range slices.Sorted(maps.Keys(slots)) {
+	first := func(a, b int) int {
+		switch {
+		case gains[a] == gains[b]:
+			return cmp.Compare(a, b)
+		case gains[a]:
+			return -1
+		}
+		return 1
+	}
+	for _, slot := range slices.SortedFunc(maps.Keys(slots), first) {
 		g, now := groupOf(node, slot, slots[slot]), stored[slot]
 		g.Version = now.Version
 		if !slices.EqualFunc(g.LabelSets, now.LabelSets, equalLabels) || !reflect.DeepEqual(g.Endpoints, now.Endpoints) {

@@ -32,7 +32,9 @@ func pods(n int) (all []published) {
 
 // written applies what plan returns, as the store does.
 func written(stored map[int]cluster.EndpointGroup, changes []cluster.EndpointGroup) map[int]cluster.EndpointGroup {
-	stored = maps.Clone(stored)
+	if stored = maps.Clone(stored); stored == nil {
+		stored = map[int]cluster.EndpointGroup{}
+	}
 	for _, g := range changes {
 		if len(g.Endpoints) == 0 {
 			delete(stored, g.Slot)
@@ -147,6 +149,37 @@ func TestNotPublished(t *testing.T) {
 		change(&ep)
 		if _, ok, _ := publishedOf(ep, false); ok {
 			t.Errorf("%s: it is published", name)
+		}
+	}
+}
+
+// TestPlanMoves: an endpoint that moves to another group is in one after each write.
+func TestPlanMoves(t *testing.T) {
+	sixteen := written(nil, plan(one, 16, nil, pods(32))) // of an earlier version
+	large := pods(8)
+	for i := range large {
+		large[i].size = maxGroupBytes / 8
+	}
+	stored := written(nil, plan(one, cluster.GroupSize, nil, large))
+	large[0].size, large[0].labels.Labels = maxGroupBytes/2, map[string]string{"app": "large"}
+	for name, test := range map[string]struct {
+		stored map[int]cluster.EndpointGroup
+		all    []published
+	}{"smaller groups": {sixteen, pods(32)}, "larger labels": {stored, large}} {
+		changes := plan(one, cluster.GroupSize, test.stored, test.all)
+		if len(changes) < 2 {
+			t.Errorf("%s: %d groups are written, want several", name, len(changes))
+		}
+		for i := range changes {
+			found := map[string]bool{}
+			for _, g := range written(test.stored, changes[:i+1]) {
+				for _, ep := range g.Endpoints {
+					found[ep.Pod] = true
+				}
+			}
+			if len(found) < len(test.all) {
+				t.Errorf("%s: after %d of %d writes %d of %d endpoints are in a group", name, i+1, len(changes), len(found), len(test.all))
+			}
 		}
 	}
 }

@@ -20,9 +20,10 @@ const holdTime = 30 * time.Second
 // state is what the store has told of endpoints, and what of it the policies were told. It is plain data. Large
 // clusters have half a million endpoints, so it has what they share once.
 type state struct {
-	self   cluster.NodeID    // without a key until that is known
-	groups map[string]*group // by the name of the record
-	dirty  map[string]bool   // groups to look at again; true: at all of their endpoints
+	self   cluster.NodeID              // without a key until that is known
+	groups map[string]*group           // by the name of the record
+	byNode map[cluster.NodeID][]*group // the same ones
+	dirty  map[string]bool             // groups to look at again; true: at all of their endpoints
 	nodes  map[cluster.NodeID]nodeState
 	shared sharedSets
 	last   uint64 // number of a group
@@ -79,7 +80,7 @@ type nodeState struct {
 
 func newState(joins bool) *state {
 	return &state{
-		groups: map[string]*group{}, dirty: map[string]bool{}, nodes: map[cluster.NodeID]nodeState{},
+		groups: map[string]*group{}, byNode: map[cluster.NodeID][]*group{}, dirty: map[string]bool{}, nodes: map[cluster.NodeID]nodeState{},
 		joins: joins, shared: sharedSets{}, changed: map[cluster.NodeID]bool{},
 	}
 }
@@ -153,9 +154,10 @@ func (s *state) addCached(all []cluster.EndpointGroup) {
 
 // endList notes which groups the list did not have.
 func (s *state) endList(now time.Time) {
-	for _, g := range s.groups {
+	for name, g := range s.groups {
 		if g.list != s.list && g.missing.IsZero() {
 			g.missing = now
+			s.touch(name)
 		}
 		s.changed[g.node] = true
 	}
@@ -168,6 +170,7 @@ func (s *state) put(item cluster.EndpointGroup) {
 		s.last++
 		g = &group{number: s.last, node: item.Node}
 		s.groups[name] = g
+		s.byNode[g.node] = append(s.byNode[g.node], g)
 	}
 	g.list, g.missing, g.record = s.list, time.Time{}, nil
 	if s.self.Key == "" || item.Node.Name == s.self.Name {
@@ -265,9 +268,12 @@ func (s *state) expireGroup(name string, now time.Time) {
 
 // updateGroups tells of the groups that have changed.
 func (s *state) updateGroups(change *policy.RemoteChange, now time.Time) {
-	for name, all := range s.dirty {
+	for name := range s.dirty {
 		s.expireGroup(name, now)
-		s.updateGroup(name, all, change)
+	}
+	stored := storedEndpoints{s, map[cluster.NodeID]map[netip.Addr]storedEndpoint{}}
+	for name, all := range s.dirty {
+		s.updateGroup(name, all, stored, change)
 	}
 	s.dirty = map[string]bool{} // a cleared one keeps the room that it had
 }
@@ -327,32 +333,84 @@ func (s *state) updateNodes(view node.View, change *policy.RemoteChange, now tim
 	}
 }
 
+// storedEndpoints are endpoints of the groups that are not missing, by address. They are of one moment.
+type storedEndpoints struct {
+	state  *state
+	byNode map[cluster.NodeID]map[netip.Addr]storedEndpoint // of the nodes that were asked for
+}
+
+type storedEndpoint struct {
+	group *group
+	known
+}
+
+func (s storedEndpoints) find(id cluster.NodeID, addr netip.Addr) (storedEndpoint, bool) {
+	all := s.byNode[id]
+	if all == nil {
+		all = map[netip.Addr]storedEndpoint{}
+		for _, g := range s.state.byNode[id] {
+			for _, k := range g.endpoints {
+				for _, addr := range k.addresses.list() {
+					if g.missing.IsZero() {
+						all[addr] = storedEndpoint{g, k}
+					}
+				}
+			}
+		}
+		s.byNode[id] = all
+	}
+	found, ok := all[addr]
+	return found, ok
+}
+
+// endpoint returns an endpoint as policies know it; false for one that does not count.
+func (s *state) endpoint(g *group, k known, stored storedEndpoints) (ep model.Endpoint, ok bool) {
+	n, ok := s.nodes[g.node]
+	if !ok || g.node == s.self {
+		return ep, false
+	}
+	addresses := n.own(k.addresses.list())
+	if !g.missing.IsZero() { // the address may be another one's now
+		addresses = slices.DeleteFunc(slices.Clone(addresses), func(addr netip.Addr) bool {
+			_, taken := stored.find(g.node, addr)
+			return taken
+		})
+	}
+	labels, ok := s.namespaceLabels(k)
+	return k.endpoint(g.keyOf(k), addresses, labels), ok && len(addresses) > 0
+}
+
 // updateGroup tells of the endpoints of a group that have changed, or of all. Of a node that does not count there are
 // none.
-func (s *state) updateGroup(name string, all bool, change *policy.RemoteChange) {
+func (s *state) updateGroup(name string, all bool, stored storedEndpoints, change *policy.RemoteChange) {
 	g := s.groups[name]
 	before := g.endpoints
 	if g.replaced {
 		before = g.before
 	}
 	now := map[string]bool{}
-	if n, ok := s.nodes[g.node]; ok && g.node != s.self {
-		for _, k := range g.endpoints {
-			addresses := n.own(k.addresses.list())
-			namespace, ok := s.namespaceLabels(k)
-			if len(addresses) == 0 || !ok {
-				continue
-			}
-			key := g.keyOf(k)
-			now[key] = true
-			if all || !slices.ContainsFunc(before, k.equal) {
-				change.Set = append(change.Set, k.endpoint(key, addresses, namespace))
-			}
+	for _, k := range g.endpoints {
+		ep, ok := s.endpoint(g, k, stored)
+		if !ok {
+			continue
+		}
+		now[ep.Key] = true
+		if all || !slices.ContainsFunc(before, k.equal) {
+			change.Set = append(change.Set, ep)
 		}
 	}
 	for _, k := range before {
-		if key := g.keyOf(k); !now[key] {
-			change.Remove = append(change.Remove, key)
+		key := g.keyOf(k)
+		if now[key] {
+			continue
+		}
+		change.Remove = append(change.Remove, key)
+		for _, addr := range k.addresses.list() { // a group that was told of before this one may have it, too
+			if other, ok := stored.find(g.node, addr); ok && other.group != g {
+				if ep, ok := s.endpoint(other.group, other.known, stored); ok {
+					change.Set = append(change.Set, ep)
+				}
+			}
 		}
 	}
 	if g.replaced {
@@ -361,6 +419,10 @@ func (s *state) updateGroup(name string, all bool, change *policy.RemoteChange) 
 	}
 	if !g.missing.IsZero() && len(g.endpoints) == 0 {
 		delete(s.groups, name)
+		s.byNode[g.node] = slices.DeleteFunc(s.byNode[g.node], func(other *group) bool { return other == g })
+		if len(s.byNode[g.node]) == 0 {
+			delete(s.byNode, g.node)
+		}
 	}
 }
 

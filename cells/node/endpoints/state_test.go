@@ -14,9 +14,10 @@ import (
 	"porin.dev/porin/cells/policy/model"
 )
 
-// told is what the policies know after some changes.
+// told is what the policies know after some changes. As for them, an address is the endpoint's that was set last.
 type told struct {
 	endpoints map[string]model.Endpoint
+	owners    map[netip.Addr]string // keys
 	blocks    map[netip.Prefix]bool
 }
 
@@ -29,7 +30,7 @@ type learns struct {
 }
 
 func newLearns(peers ...node.Peer) *learns {
-	l := &learns{state: newState(false), told: told{map[string]model.Endpoint{}, map[netip.Prefix]bool{}}, now: time.Unix(1000, 0)}
+	l := &learns{state: newState(false), told: told{map[string]model.Endpoint{}, map[netip.Addr]string{}, map[netip.Prefix]bool{}}, now: time.Unix(1000, 0)}
 	l.sees(peers...)
 	return l
 }
@@ -56,10 +57,18 @@ func (l *learns) waits(d time.Duration) {
 func (l *learns) tell(change policy.RemoteChange) {
 	l.updateGroups(&change, l.now)
 	for _, key := range change.Remove {
+		for _, addr := range l.endpoints[key].Addresses {
+			if l.owners[addr] == key {
+				delete(l.owners, addr)
+			}
+		}
 		delete(l.endpoints, key)
 	}
 	for _, ep := range change.Set {
 		l.endpoints[ep.Key] = ep
+		for _, addr := range ep.Addresses {
+			l.owners[addr] = ep.Key
+		}
 	}
 	for _, b := range change.RemoveBlocks {
 		delete(l.told.blocks, b)
@@ -72,11 +81,9 @@ func (l *learns) tell(change policy.RemoteChange) {
 // pods are the addresses and labels of the pods that the policies know: "10.1.0.1 web".
 func (l *learns) pods() string {
 	var all []string
-	for _, ep := range l.endpoints {
-		for _, addr := range ep.Addresses {
-			if ep.Kind == model.Pod {
-				all = append(all, addr.String()+" "+ep.Labels["app"])
-			}
+	for addr, key := range l.owners {
+		if ep := l.endpoints[key]; ep.Kind == model.Pod {
+			all = append(all, addr.String()+" "+ep.Labels["app"])
 		}
 	}
 	slices.Sort(all)
@@ -215,7 +222,7 @@ func TestGroupsInPages(t *testing.T) {
 // TestJoinNamespaces: where groups do not have the labels of namespaces, pods of a namespace that is not known do not
 // count.
 func TestJoinNamespaces(t *testing.T) {
-	l := &learns{state: newState(true), told: told{map[string]model.Endpoint{}, map[netip.Prefix]bool{}}, now: time.Unix(1000, 0)}
+	l := &learns{state: newState(true), told: told{map[string]model.Endpoint{}, map[netip.Addr]string{}, map[netip.Prefix]bool{}}, now: time.Unix(1000, 0)}
 	l.sees(peer("one", "10.1.0.0/24"))
 	g := groupOfPods("one", 0, "10.1.0.1 web")
 	g.LabelSets[0].NamespaceLabels = map[string]string{"team": "what a node says"}
@@ -234,5 +241,37 @@ func TestJoinNamespaces(t *testing.T) {
 				t.Errorf("labels %v of the namespace, want team %s", ep.NamespaceLabels, row.team)
 			}
 		}
+	}
+}
+
+// TestAddressOfMissingGroup: while no agent ran, a pod has ended and another one has its address, in another group. The
+// agent lists after it has told of what it knew, or before.
+func TestAddressOfMissingGroup(t *testing.T) {
+	for range 20 { // groups are told of in any order
+		for _, late := range []bool{false, true} {
+			l := newLearns(peer("one", "10.1.0.0/24"))
+			l.joins = late
+			l.hears(snapshot(groupOfPods("one", 3, "10.1.0.1 web", "10.1.0.2 web")))
+			l.hears(snapshot(groupOfPods("one", 0, "10.1.0.1 db")))
+			if late {
+				l.setNamespaces(map[string]map[string]string{"shop": {}})
+				l.tell(policy.RemoteChange{})
+			}
+			l.wants(t, "after the list", "10.1.0.1 db, 10.1.0.2 web")
+			l.sees(peer("one", "10.1.0.0/24", "10.1.1.0/24"))
+			l.wants(t, "when all are told of again", "10.1.0.1 db, 10.1.0.2 web")
+			l.waits(holdTime)
+			l.wants(t, "when the missing group has expired", "10.1.0.1 db")
+		}
+	}
+}
+
+// TestAddressInTwoGroups: a node has written the group that a pod moves to, and not yet the one that it leaves.
+func TestAddressInTwoGroups(t *testing.T) {
+	for range 20 {
+		l := newLearns(peer("one", "10.1.0.0/24"))
+		l.hears(snapshot(groupOfPods("one", 0, "10.1.0.1 web", "10.1.0.2 db"), groupOfPods("one", 1, "10.1.0.2 db")))
+		l.hears(put(groupOfPods("one", 0, "10.1.0.1 web")))
+		l.wants(t, "it has left", "10.1.0.1 web, 10.1.0.2 db")
 	}
 }

@@ -150,10 +150,9 @@ func (d *Dump) AddArchive(folder string, archive []byte) error {
 		}
 		var content []byte
 		if err == nil {
-			if left -= header.Size; left < 0 {
+			content, err = io.ReadAll(io.LimitReader(files, left+1))
+			if left -= int64(len(content)); left < 0 {
 				err = fmt.Errorf("its files have more than %d MiB", maxArchive>>20)
-			} else {
-				content, err = io.ReadAll(files)
 			}
 		}
 		if err != nil {

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -94,7 +95,7 @@ func TestHostileArchive(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, page, names := written(t, d)
-	if want := "README.txt nodes/n1/_ nodes/n1/__2J"; strings.Join(names, " ") != want {
+	if want := "README.txt nodes/n1/_ nodes/n1/__2J nodes/sparse/file"; strings.Join(names, " ") != want {
 		t.Errorf("files %q, want %s", names, want)
 	}
 	if strings.ContainsAny(page, "\x1b\u009b") || !strings.Contains(page, "nodes/sparse: its archive cannot be read: its files have more than 64 MiB") {
@@ -102,23 +103,35 @@ func TestHostileArchive(t *testing.T) {
 	}
 }
 
-// sparse is an archive with a file of 1 TiB of holes, as GNU tar writes it.
+// sparse is an archive with a file of 1 TiB of holes, as GNU tar writes it, after a link with a size below zero.
 func sparse(t *testing.T) []byte {
 	t.Helper()
+	link := tarHeader('2', func(header []byte) {
+		copy(header[124:], "\xff\xff\xff\xff\xff\xff\x00\x00\x00\x00\x00\x00") // in binary: -1 << 48
+	})
+	holes := tarHeader('S', func(header []byte) {
+		copy(header[386:], "20000000000\x0000000000000\x00") // one empty part at the end, and no further blocks of the map
+		header[483], header[494-6] = 0x80, 1                 // the real size, in binary: 1 << 40
+	})
+	var archive bytes.Buffer
+	z := gzip.NewWriter(&archive)
+	_, _ = z.Write(slices.Concat(link, holes, make([]byte, 1024)))
+	_ = z.Close()
+	return archive.Bytes()
+}
+
+func tarHeader(kind byte, fill func([]byte)) []byte {
 	header := make([]byte, 512)
 	field := func(at int, text string) { copy(header[at:], text) }
-	field(0, "holes")
+	field(0, "file")
 	field(100, "0000644\x00")
 	field(108, "0000000\x00")
 	field(116, "0000000\x00")
 	field(124, "00000000000\x00") // of what is in the archive
 	field(136, "00000000000\x00")
-	header[156] = 'S'
+	header[156] = kind
 	field(257, "ustar  \x00")
-	header[386+96] = 0                                         // no further blocks of the map
-	field(386, "20000000000000"[:11]+"\x00"+"00000000000\x00") // one empty part at the end
-	header[483] = 0x80                                         // the real size, in binary
-	header[494-6] = 1                                          // 1 << 40
+	fill(header)
 	sum := 8 * int(' ')
 	for i, b := range header {
 		if i < 148 || i >= 156 {
@@ -126,11 +139,7 @@ func sparse(t *testing.T) []byte {
 		}
 	}
 	copy(header[148:], fmt.Sprintf("%06o\x00 ", sum))
-	var archive bytes.Buffer
-	z := gzip.NewWriter(&archive)
-	_, _ = z.Write(append(header, make([]byte, 1024)...))
-	_ = z.Close()
-	return archive.Bytes()
+	return header
 }
 
 // TestAddArchive adds a whole archive, with a file that tries to leave its folder, a truncated one, and a web page.
