@@ -10,6 +10,8 @@ import (
 	"strconv"
 	"strings"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
 	v1 "porin.dev/porin/api/v1"
 	"porin.dev/porin/cmd/porin/fleet"
 )
@@ -54,7 +56,12 @@ func clusterExplain(ctx context.Context, s *session, _ []string) error {
 // agentOf returns the pod of the agent that attached a pod; nil for an address that is no pod's.
 func agentOf(ctx context.Context, s *session, pod string) (*fleet.Pod, error) {
 	node, err := s.cluster.NodeOf(ctx, pod)
-	if err != nil || node == "" {
+	switch {
+	case apierrors.IsNotFound(err):
+		return nil, absentError{fmt.Sprintf("the cluster has no pod %s", pod)}
+	case err == nil && node == "" && strings.Contains(pod, "/"):
+		return nil, fmt.Errorf("pod %s has no node yet", pod)
+	case err != nil || node == "":
 		return nil, err
 	}
 	nodes, err := s.listNodes(ctx)

@@ -68,6 +68,9 @@ func (c *fakeCluster) Nodes(context.Context) ([]fleet.Node, error) {
 
 // NodeOf implements fleet.Cluster.
 func (c *fakeCluster) NodeOf(_ context.Context, pod string) (string, error) {
+	if pod == "default/web-2" {
+		return "", apierrors.NewNotFound(schema.GroupResource{Resource: "pods"}, "web-2")
+	}
 	return map[string]string{"default/web-1": "n1", "192.0.2.1": "n2"}[pod], nil
 }
 

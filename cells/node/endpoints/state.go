@@ -363,7 +363,7 @@ func (s storedEndpoints) find(id cluster.NodeID, addr netip.Addr) (storedEndpoin
 	return found, ok
 }
 
-// endpoint returns an endpoint as policies know it; false for one that does not count.
+// endpoint returns an endpoint as policies know it; false if it does not count.
 func (s *state) endpoint(g *group, k known, stored storedEndpoints) (ep model.Endpoint, ok bool) {
 	n, ok := s.nodes[g.node]
 	if !ok || g.node == s.self {

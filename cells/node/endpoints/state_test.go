@@ -266,7 +266,7 @@ func TestAddressOfMissingGroup(t *testing.T) {
 	}
 }
 
-// TestAddressInTwoGroups: a node has written the group that a pod moves to, and not yet the one that it leaves.
+// TestAddressInTwoGroups: a pod moves between groups, and its node has written only its new group.
 func TestAddressInTwoGroups(t *testing.T) {
 	for range 20 {
 		l := newLearns(peer("one", "10.1.0.0/24"))

@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sync/errgroup"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"porin.dev/porin/cmd/porin/fleet"
 	"porin.dev/porin/internal/task"
@@ -49,6 +50,7 @@ const (
 	startTimeout   = 60 * time.Second
 	probesTimeout  = 90 * time.Second
 	cleanupTimeout = 60 * time.Second
+	forceAfter     = 20 * time.Second // a kubelet needs a second or two
 	poll           = time.Second
 	maxResults     = 1 << 20 // bytes, of the probes of one node
 )
@@ -103,7 +105,8 @@ func cleanup(ctx context.Context, api API, test string) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanupTimeout)
 	defer cancel()
 	path := "/api/v1/namespaces/" + Namespace
-	why := errors.New("it is being removed")
+	why, began := errors.New("it is being removed"), time.Now()
+	atOnce := &metav1.DeleteOptions{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "DeleteOptions"}, GracePeriodSeconds: new(int64)}
 	for {
 		var ns corev1.Namespace
 		err := api.Request(ctx, "GET", path, nil, &ns)
@@ -116,6 +119,8 @@ func cleanup(ctx context.Context, api API, test string) error {
 			return nil // it was removed, and is another one's
 		case err == nil && ns.DeletionTimestamp == nil:
 			err = api.Request(ctx, "DELETE", path, nil, nil)
+		case err == nil && time.Since(began) > forceAfter: // no one else ends pods of a node whose kubelet is dead
+			err = api.Request(ctx, "DELETE", path+"/pods", atOnce, nil)
 		}
 		if apierrors.IsForbidden(err) || apierrors.IsUnauthorized(err) {
 			return fmt.Errorf("remove the namespace %s: %w", Namespace, err)

@@ -16,8 +16,8 @@ import (
 // reorder is how long a line waits for lines of other nodes that are older.
 const reorder = 500 * time.Millisecond
 
-// maxLine bounds one line of a stream, in bytes.
-const maxLine = 64 << 10
+// maxLine bounds one line of a stream, in bytes. Two pods with as many labels as they may have are in 200 KiB.
+const maxLine = 256 << 10
 
 // Line is one value of the stream of a node.
 type Line[T any] struct {
@@ -127,7 +127,7 @@ type lines[T any] struct {
 	rest   []byte
 }
 
-var errLineTooLong = errors.New("a line of its answer is longer than 64 KiB")
+var errLineTooLong = errors.New("a line of its answer is longer than 256 KiB")
 
 // Write implements io.Writer.
 func (l *lines[T]) Write(p []byte) (int, error) {

@@ -1,7 +1,9 @@
 package fleet
 
 import (
+	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -10,6 +12,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	v1 "porin.dev/porin/api/v1"
 )
 
 // stubCluster writes lines to the stdout of each pod's command, at their times.
@@ -135,4 +139,24 @@ func TestFollowEnds(t *testing.T) {
 			t.Errorf("a line that cannot be printed: %v", err)
 		}
 	})
+}
+
+// TestFollowLabels has two pods with as many labels as they may have.
+func TestFollowLabels(t *testing.T) {
+	all := map[string]string{}
+	for i := range 256 {
+		all[fmt.Sprintf("%s/%063d", strings.Repeat("a", 253), i)] = strings.Repeat("v", 63)
+	}
+	var flow bytes.Buffer
+	_ = json.NewEncoder(&flow).Encode(v1.Flow{From: v1.FlowEnd{Labels: all}, To: v1.FlowEnd{Labels: all}})
+	got := 0
+	l := &lines[v1.Flow]{each: func(v1.Flow) error { got++; return nil }, failed: func(error) {}}
+	for chunk := range slices.Chunk(flow.Bytes(), 32<<10) {
+		if _, err := l.Write(chunk); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got != 1 {
+		t.Errorf("%d flows, want 1", got)
+	}
 }
