@@ -49,7 +49,7 @@ func clusterDoctorCommand(ctx context.Context, s *session, _ []string) error {
 	}
 	failed, findings := faults.grouped(), found.grouped()
 	err = s.print(examined, func(w io.Writer) {
-		row(w, "Agents:", answeredText(answered, len(agents)))
+		row(w, "Agents:", answeredText(answered, len(agents))+", "+plural(len(findings), "finding"))
 		faultRows(w, "Fault:", failed)
 		faultRows(w, "Found:", findings)
 		faultRows(w, "Note:", notes.grouped())

@@ -54,7 +54,7 @@ func clusterMonitor(ctx context.Context, s *session, _ []string) error {
 	}
 	if missing := faults.nodes(); missing > 0 && (err == nil || errors.Is(err, context.DeadlineExceeded)) {
 		printFaults(s, &faults)
-		return fmt.Errorf("%s without an answer", plural(missing, "node"))
+		return fmt.Errorf("flows of %s are missing", plural(missing, "node"))
 	}
 	return err
 }

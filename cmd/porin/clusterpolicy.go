@@ -121,13 +121,13 @@ func clusterDiffCommand(ctx context.Context, s *session, _ []string) error {
 		if len(answers) > 0 {
 			s.diffTable(w, diff.PolicyDiff)
 		}
-		faultRows(w, "Not asked:", diff.Errors)
+		faultRows(w, "Fault:", diff.Errors)
 	})
 	switch {
 	case err == nil && len(answers) == 0:
-		err = errors.New("no node has answered")
+		err = errors.New("no node has compared its connections")
 	case err == nil && len(diff.Errors) > 0:
-		err = errors.New("not every node has answered")
+		err = errors.New("not every node has compared its connections")
 	}
 	return err
 }

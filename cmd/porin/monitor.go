@@ -75,12 +75,12 @@ func flowLine(s *session, f v1.Flow, width int) string {
 		from.Port, request = 0, " "+request
 	}
 	ends := fmt.Sprintf("%-6s  %s -> %s", protocol, flowEndText(from), flowEndText(to))
-	line := ""
+	names, line := "", ""
 	if len(to.Names) > 0 {
-		line += " named " + strings.Join(to.Names, ", ")
+		names = " named " + strings.Join(to.Names, ", ")
 	}
 	if f.Service.Address.IsValid() {
-		line += " by " + addressAndPort(f.Service)
+		names += " by " + addressAndPort(f.Service)
 	}
 	if f.Reply {
 		line += " (reply)"
@@ -94,10 +94,15 @@ func flowLine(s *session, f v1.Flow, width int) string {
 	}
 	before, verdict := timestamp(f.Time)+"  ", fmt.Sprintf("%-7.7s", printable(f.Verdict))
 	room := max(width-len(before)-len(verdict)-2, minText)
-	if more := utf8.RuneCountInString(ends+request+line) - room; more > 0 {
-		request = cut(request, max(utf8.RuneCountInString(request)-more, minRequest))
+	for _, part := range []struct {
+		text  *string
+		least int
+	}{{&request, minRequest}, {&names, 1}} { // rather than the rule
+		if more := utf8.RuneCountInString(ends+request+names+line) - room; more > 0 {
+			*part.text = cut(*part.text, max(utf8.RuneCountInString(*part.text)-more, part.least))
+		}
 	}
-	return before + s.paint(verdictColours[f.Verdict], verdict) + "  " + cut(printable(ends+request+line), room)
+	return before + s.paint(verdictColours[f.Verdict], verdict) + "  " + cut(printable(ends+request+names+line), room)
 }
 
 // cut shortens the text to a number of letters.
@@ -169,7 +174,7 @@ func flowReason(f v1.Flow) string {
 		*v1.PolicyDecision
 	}{{"egress", f.Egress}, {"ingress", f.Ingress}} {
 		if d.Allowed == (f.Verdict == v1.FlowAllowed) && (d.Rule != nil || !d.Allowed) {
-			parts = append(parts, d.name+" "+decisionText(*d.PolicyDecision))
+			parts = append(parts, d.name+" "+strings.TrimPrefix(decisionText(*d.PolicyDecision), f.Verdict+" "))
 		}
 	}
 	return strings.Join(parts, ", ")

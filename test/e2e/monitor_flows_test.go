@@ -255,7 +255,7 @@ func TestMonitorCommand(t *testing.T) {
 	_ = reachWithin(n.a, "tcp", n.b.at(false, backendPort), answerTime)
 	n.flowsSince(0, "denied TCP demo/a a -> demo/c c:8080, egress rule -1 of test", "allowed TCP demo/a a -> demo/b b:8080, egress rule 0 of test")
 	done := n.one.cli("monitor", "--pod", "demo/a", "--verdict", "denied", "--protocol", "tcp", "--port", "8080", "--last", "1")
-	if done.code != 0 || done.err != "" || !strings.HasSuffix(done.out, " -> demo/c:8080  egress denied by NetworkPolicy demo/test (egress), default deny\n") || strings.Count(done.out, "\n") != 1 {
+	if done.code != 0 || done.err != "" || !strings.HasSuffix(done.out, " -> demo/c:8080  egress by NetworkPolicy demo/test (egress), default deny\n") || strings.Count(done.out, "\n") != 1 {
 		t.Errorf("monitor: %+v", done)
 	}
 	if done := n.one.cli("monitor", "--pod", "a"); done.code != 2 || !strings.Contains(done.err, `pod="a": want NAMESPACE/NAME`) {
@@ -422,7 +422,7 @@ func TestFlowNames(t *testing.T) {
 			t.Errorf("names %q, want %q, of flow %+v", f.To.Names, want, f)
 		}
 	}
-	if done := n.one.cli("monitor", "--pod", "demo/a", "--port", "443"); done.code != 0 || !strings.Contains(done.out, " -> 198.51.100.9:443 named www.example.com  egress allowed by") {
+	if done := n.one.cli("monitor", "--pod", "demo/a", "--port", "443"); done.code != 0 || !strings.Contains(done.out, " -> 198.51.100.9:443 named www.example.com  egress by") {
 		t.Errorf("monitor: %+v", done)
 	}
 }

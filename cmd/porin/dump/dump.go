@@ -225,7 +225,7 @@ func (d *Dump) WriteTo(w io.Writer) (int64, error) {
 
 func (d *Dump) indexLocked() []byte {
 	var page bytes.Buffer
-	fmt.Fprintf(&page, "%s, %s\n\nNot in this archive, on purpose: reservations of addresses with their tokens, and the environment of programs.\n"+
+	fmt.Fprintf(&page, "%s, %s\n\nNot in this archive, on purpose: reservations of addresses with their tokens, HTTP requests,\nannotations, and the environment of programs.\n"+
 		"Not whole: logs (the last 5,000 lines, 1 MiB), events (2,000), flows (the last 1,000 of a node).\n", d.title, d.now.UTC().Format(time.RFC3339))
 	slices.Sort(d.missing)
 	if len(d.missing) > 0 {
