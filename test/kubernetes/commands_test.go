@@ -159,7 +159,7 @@ func (c *cluster) faults(t *testing.T) []preparedFault {
 		}, " dns "},
 		{"kube-proxy stopped", 1, func() { script(t, "daemon.sh", "stop", "kube-proxy-"+last) }, func() { script(t, "daemon.sh", "start", "kube-proxy-"+last) }, " kube-proxy "},
 		{"denied path", 1, func() {
-			c.kubectl(t, "apply", "--server-side", "-f", binary("networkpolicyapi.yaml"))
+			c.defineClusterNetworkPolicy(t)
 			c.kubectl(t, "apply", "-f", policy)
 			c.knows(t, "connectivity-denied")
 		}, kubectl("delete", "-f", policy), " policy "},

@@ -50,12 +50,11 @@ func TestNetworkPolicyAPI(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	c.kubectl(t, "apply", "--server-side", "-f", binary("networkpolicyapi.yaml"))
+	c.defineClusterNetworkPolicy(t)
 	t.Cleanup(func() {
 		c.kubectl(t, "wait", "--for=delete", "namespace", "-l", "conformance-house", "--timeout=2m")
 		c.kubectl(t, "delete", "-f", binary("networkpolicyapi.yaml"))
 	})
-	c.kubectl(t, "wait", "--for=condition=Established", "crd/clusternetworkpolicies.policy.networking.k8s.io")
 
 	results := c.networkPolicyAPI(t, tests)
 	for _, test := range tests {
@@ -99,4 +98,11 @@ func (c *cluster) networkPolicyAPI(t *testing.T, tests []string) map[string]stri
 		}
 	}
 	return results
+}
+
+// defineClusterNetworkPolicy returns when policies of the kind can be made.
+func (c *cluster) defineClusterNetworkPolicy(t *testing.T) {
+	t.Helper()
+	c.kubectl(t, "apply", "--server-side", "-f", binary("networkpolicyapi.yaml"))
+	c.kubectl(t, "wait", "--for=condition=Established", "crd/clusternetworkpolicies.policy.networking.k8s.io")
 }
