@@ -94,13 +94,15 @@ func flowLine(s *session, f v1.Flow, width int) string {
 	}
 	before, verdict := timestamp(f.Time)+"  ", fmt.Sprintf("%-7.7s", printable(f.Verdict))
 	room := max(width-len(before)-len(verdict)-2, minText)
-	for _, part := range []struct {
-		text  *string
-		least int
-	}{{&request, minRequest}, {&names, 1}} { // rather than the rule
-		if more := utf8.RuneCountInString(ends+request+names+line) - room; more > 0 {
-			*part.text = cut(*part.text, max(utf8.RuneCountInString(*part.text)-more, part.least))
-		}
+	if more := utf8.RuneCountInString(ends+request+names+line) - room; more > 0 {
+		request = cut(request, max(utf8.RuneCountInString(request)-more, minRequest))
+	}
+	policy, _, more := strings.Cut(line, " (") // which rule of the policy is behind it
+	if more {
+		policy += "…"
+	}
+	if more := utf8.RuneCountInString(ends+request+names+policy) - room; more > 0 {
+		names = cut(names, max(utf8.RuneCountInString(names)-more, 1))
 	}
 	return before + s.paint(verdictColours[f.Verdict], verdict) + "  " + cut(printable(ends+request+names+line), room)
 }

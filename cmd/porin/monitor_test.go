@@ -9,7 +9,7 @@ import (
 	v1 "porin.dev/porin/api/v1"
 )
 
-// TestFlowLineKeepsRule: of a long line, the names of the destination are cut rather than the rule.
+// TestFlowLineKeepsRule: of a long line, the names of the destination are cut rather than the policy.
 func TestFlowLineKeepsRule(t *testing.T) {
 	f := v1.Flow{
 		Time: time.Unix(0, 0), Verdict: v1.FlowDenied, Protocol: "TCP",

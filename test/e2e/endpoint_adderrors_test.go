@@ -75,7 +75,7 @@ func TestAddWithoutFreeBlock(t *testing.T) {
 	}
 	one.add(asking(t, "", "PORIN_POOL=both"))
 	two.add(asking(t, "", "PORIN_POOL=both"))
-	const hint = "make the pool larger with porin pool set, or see porin node list for nodes that are gone"
+	const hint = "make the pool larger with porin cluster pool set, or see porin node list for nodes that are gone"
 	for range 2 { // the second time the blocks are not listed again
 		one.failsWith(asking(t, "", "PORIN_POOL=web"), codeTryAgain, ":eth0: pool web has no free block: 2 of 2 IPv4 blocks are claimed by other nodes (", hint)
 		one.failsWith(asking(t, "", "PORIN_POOL=both"), codeTryAgain,
