@@ -2,6 +2,8 @@ package main
 
 import (
 	"fmt"
+	"maps"
+	"slices"
 	"strconv"
 	"time"
 
@@ -65,7 +67,9 @@ func (f flowOptions) client(follow bool) (client.FlowOptions, error) {
 // monitorArguments are for the porin monitor of an agent.
 func monitorArguments(o client.FlowOptions) []string {
 	args := []string{"monitor"}
-	for name, values := range o.Query() {
+	query := o.Query()
+	for _, name := range slices.Sorted(maps.Keys(query)) {
+		values := query[name]
 		switch name {
 		case "follow":
 			args = append(args, "--follow", "--"+untilEOF)

@@ -97,8 +97,8 @@ func flowLine(s *session, f v1.Flow, width int) string {
 	if more := utf8.RuneCountInString(ends+request+names+line) - room; more > 0 {
 		request = cut(request, max(utf8.RuneCountInString(request)-more, minRequest))
 	}
-	policy, _, more := strings.Cut(line, " (") // which rule of the policy is behind it
-	if more {
+	policy, _, numbered := strings.Cut(line, " (") // without which of its rules
+	if numbered {
 		policy += "…"
 	}
 	if more := utf8.RuneCountInString(ends+request+names+policy) - room; more > 0 {

@@ -74,7 +74,7 @@ func TestAlertRules(t *testing.T) {
 	if err := yaml.UnmarshalStrict([]byte(read(t, root+"/"+alerts)), &rules); err != nil || len(rules.Groups) != 1 {
 		t.Fatalf("%d groups of rules, want 1: %v", len(rules.Groups), err)
 	}
-	urgent := ""
+	urgent, others := "", ""
 	for _, r := range rules.Groups[0].Rules {
 		if r.Expr == "" || r.Annotations["summary"] == "" || r.Annotations["runbook_url"] == "" {
 			t.Errorf("%s has no expression, summary or link", r.Alert)
@@ -85,12 +85,18 @@ func TestAlertRules(t *testing.T) {
 		if r.Alert == "PorinUrgentFinding" {
 			urgent = r.Expr
 		}
+		if r.Alert == "PorinFinding" {
+			others = r.Expr
+		}
 	}
 	if rows := strings.Count(page, "| `Porin"); rows != len(rules.Groups[0].Rules) {
 		t.Errorf("the table has %d alerts, the rules %d", rows, len(rules.Groups[0].Rules))
 	}
 	_, kinds, _ := strings.Cut(urgent, `kind=~"`)
 	kinds, _, _ = strings.Cut(kinds, `"`)
+	if !strings.Contains(others, `kind!~"`+kinds+"|") {
+		t.Error("PorinFinding alerts on urgent findings, too")
+	}
 	known := findingKind.FindAllStringSubmatch(read(t, root+"/docs/reference/findings.md"), -1)
 	for kind := range strings.SplitSeq(kinds, "|") {
 		if !slices.ContainsFunc(known, func(row []string) bool { return row[1] == kind }) {

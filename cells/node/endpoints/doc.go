@@ -11,5 +11,6 @@
 // model.Unmanaged.
 //
 // Groups that are missing in the list with which a watch begins, as after the loss of the store, count for [holdTime],
-// or as long as the record of their node is missing, too: the running agents write them again.
+// or as long as the record of their node is missing, too: the running agents write them again. Their addresses that
+// another group of the node has do not count. Two groups have an address while a pod moves from one to the other.
 package endpoints
