@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net/http"
 	"net/netip"
 	"os/exec"
@@ -138,7 +139,7 @@ func TestHTTPRulesGone(t *testing.T) {
 }
 
 // TestFlowsOfHTTPRules has connections go through the proxy: each is shown once as allowed, with what may be asked for,
-// and nothing as dropped.
+// and its request once; nothing is shown as dropped.
 func TestFlowsOfHTTPRules(t *testing.T) {
 	n := newServiceNodes(t, nftablesMode{})
 	n.label()
@@ -155,22 +156,34 @@ func TestFlowsOfHTTPRules(t *testing.T) {
 				t.Errorf("%s: %d %q, %v", c.name, status, body, err)
 			}
 		}
-		redirected := map[string]int{}
+		seen := map[string]int{}
 		ctx, cancel := context.WithTimeout(t.Context(), reach)
 		defer cancel()
 		for f, err := range n.one.api.Flows(ctx, client.FlowOptions{Since: seq, Follow: true}) {
 			if err != nil {
-				t.Fatalf("flows: %v; connections to %v", err, redirected)
+				t.Fatalf("flows: %v; seen %v", err, seen)
 			}
 			if f.Verdict != v1.FlowAllowed {
 				t.Errorf("shown as %s (%s): %s", f.Verdict, f.Reason, flowText(f))
 			}
-			if f.From.Port < 61000 && f.Egress != nil && len(f.Egress.Layer7) > 0 {
-				redirected[netip.AddrPortFrom(f.To.Address, f.To.Port).String()]++
+			switch to := netip.AddrPortFrom(f.To.Address, f.To.Port).String(); {
+			case f.HTTP != nil:
+				seen["request to "+to]++
+			case f.From.Port < 61000 && f.Egress != nil && len(f.Egress.Layer7) > 0:
+				seen["connection to "+to]++
 			}
-			if redirected[n.b.at(six, webPort).String()] == 2 && redirected[n.d.at(six, webPort).String()] == 2 {
+			if seen["all"]++; seen["all"] == 2*len(cases) {
 				break
 			}
+		}
+		delete(seen, "all")
+		want := map[string]int{}
+		for _, p := range []party{n.b, n.d} { // directly, and by a Service
+			to := p.at(six, webPort).String()
+			want["connection to "+to], want["request to "+to] = 2, 2
+		}
+		if !maps.Equal(seen, want) {
+			t.Errorf("shown: %v, want %v", seen, want)
 		}
 	})
 }
