@@ -51,14 +51,14 @@ func flowText(f v1.Flow) string {
 	return text
 }
 
-// flowsSince reads flows until one is like each of want, or the time is over.
+// flowsSince reads flows until one is like each of want.
 func (n *serviceNodes) flowsSince(since uint64, want ...string) (texts []string, last uint64) {
 	n.Helper()
 	ctx, cancel := context.WithTimeout(n.Context(), reach)
 	defer cancel()
 	for f, err := range n.one.api.Flows(ctx, client.FlowOptions{Since: since, Follow: true}) {
 		if err != nil {
-			n.Errorf("flows: %v; no such one came: %q, of %q", err, want, texts)
+			n.Errorf("flows: %v", err)
 			break
 		}
 		if f.Lost > 0 {
@@ -67,9 +67,10 @@ func (n *serviceNodes) flowsSince(since uint64, want ...string) (texts []string,
 		text := flowText(f)
 		texts, last = append(texts, text), f.Seq
 		if want = slices.DeleteFunc(want, func(w string) bool { return w == text }); len(want) == 0 {
-			break
+			return texts, last
 		}
 	}
+	n.Errorf("no such flows came: %q; those that came: %q", want, texts)
 	return texts, last
 }
 
