@@ -1,6 +1,7 @@
 package kubernetes
 
 import (
+	"encoding/json"
 	"fmt"
 	"os"
 	"os/exec"
@@ -146,6 +147,11 @@ func (c *cluster) faults(t *testing.T) []preparedFault {
 		return on("nft", "add table inet broken; add chain inet broken in { type filter hook prerouting priority -310; }; add rule inet broken in udp dport 8472 "+match+" drop")
 	}
 	mend := on("nft", "delete table inet broken")
+	onSwitch := func(rules string) {
+		if _, err := run("", "ip", "netns", "exec", "k8s-switch", "nft", rules); err != nil {
+			t.Fatal(err)
+		}
+	}
 	policy := filepath.Join(t.TempDir(), "policy.yaml")
 	if err := os.WriteFile(policy, []byte(denyAll), 0o600); err != nil {
 		t.Fatal(err)
@@ -153,6 +159,14 @@ func (c *cluster) faults(t *testing.T) []preparedFault {
 	return []preparedFault{
 		{"dropped tunnel port", 2, drop(""), mend, " tunnel "},
 		{"wrong MTU", 2, drop("meta length > 1000"), mend, " mtu "},
+		{"missing route", 2, func() { // the switch between the nodes lets no packet through to the pods of the last one
+			c.setRouting(t, "vxlan", "native")
+			onSwitch("add table bridge broken; add chain bridge broken forward { type filter hook forward priority 0; }; " +
+				"add rule bridge broken forward oifname " + last + " ip daddr 10.244.0.0/16 drop")
+		}, func() {
+			onSwitch("delete table bridge broken")
+			c.setRouting(t, "native", "vxlan")
+		}, " route "},
 		{"dead CoreDNS", 1, kubectl("-n", system, "scale", "deployment/coredns", "--replicas=0"), func() {
 			c.kubectl(t, "-n", system, "scale", "deployment/coredns", "--replicas=1")
 			c.kubectl(t, "-n", system, "rollout", "status", "deployment/coredns", "--timeout=2m")
@@ -173,4 +187,17 @@ func (c *cluster) faults(t *testing.T) []preparedFault {
 			c.ready(t)
 		}, last + ": no agent"},
 	}
+}
+
+// setRouting changes the routing mode of all agents, and returns when they are ready.
+func (c *cluster) setRouting(t *testing.T, from, to string) {
+	t.Helper()
+	config := c.kubectl(t, "-n", system, "get", "configmap/porin-agent", "-o", `jsonpath={.data.agent\.yaml}`)
+	patch, err := json.Marshal(map[string]any{"data": map[string]string{"agent.yaml": strings.Replace(config, "routing: "+from, "routing: "+to, 1)}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.kubectl(t, "-n", system, "patch", "configmap/porin-agent", "--type=merge", "-p", string(patch))
+	c.kubectl(t, "-n", system, "rollout", "restart", "daemonset/porin-agent")
+	c.ready(t)
 }
