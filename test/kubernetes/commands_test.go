@@ -111,6 +111,12 @@ func TestConnectivity(t *testing.T) {
 		if err == nil || !strings.Contains(out, fault.want) {
 			t.Errorf("%s: error %v, want %q named in\n%s", fault.name, err, fault.want, out)
 		}
+		_, table, _ := strings.Cut(out, "AT FAULT")
+		for line := range strings.Lines(table) {
+			if strings.HasPrefix(line, "n") && !strings.Contains(line, fault.want) { // a node's name
+				t.Errorf("%s: %q is named too", fault.name, line)
+			}
+		}
 	}
 }
 

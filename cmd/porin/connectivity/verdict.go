@@ -91,8 +91,8 @@ func faultsOf(outcomes []Outcome, f facts) (list []Fault) {
 		switch o.What {
 		case nodeToNode:
 			part = PartNetwork
-		case podToNode:
-			if !fails(o.From, o.To, nodeToNode, o.Family) {
+		case podToNode: // the node's answers take the way to the pods of another node
+			if !fails(o.From, o.To, nodeToNode, o.Family) && (o.From == o.To || !fails(o.From, o.To, podToPod, o.Family)) {
 				part = PartDatapath
 			}
 		case podToPod, podByUDP:

@@ -48,6 +48,12 @@ func TestFaultsOf(t *testing.T) {
 		"missing route": {
 			breaks: func(p Path) bool { return overlay(p) && p.From == "n1" && p.To == "n2" }, routing: "native", want: []string{"route n1>n2"},
 		},
+		"missing route to pods of n3": {
+			breaks: func(p Path) bool {
+				return overlay(p) && (p.To == "n3" || p.From == "n3" && p.What != nodeToPod) || p.What == podToNode && p.From == "n3" && p.To != "n3"
+			},
+			routing: "native", want: []string{"route n1>n3", "route n2>n3", "route n3>n1", "route n3>n2"},
+		},
 		"denied path": {
 			breaks: func(p Path) bool {
 				return p.From == "n1" && p.To == "n1" && slices.Contains([]string{podToPod, podByUDP, podLarge}, p.What)
