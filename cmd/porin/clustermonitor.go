@@ -5,19 +5,10 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"time"
 	"unicode/utf8"
 
-	v1 "porin.dev/porin/api/v1"
 	"porin.dev/porin/cmd/porin/fleet"
 )
-
-// nodeFlow is a line of "porin cluster monitor -o json".
-type nodeFlow struct {
-	Node string `json:"node"`
-	Late bool   `json:"late,omitempty"` // a later one of another node is before it
-	v1.Flow
-}
 
 // clusterMonitor is "porin cluster monitor": the flows of all nodes in one stream, by their time.
 func clusterMonitor(ctx context.Context, s *session, _ []string) error {
@@ -45,7 +36,7 @@ func clusterMonitor(ctx context.Context, s *session, _ []string) error {
 		ctx, cancel = context.WithTimeout(ctx, s.timeout)
 		defer cancel()
 	}
-	err = fleet.Follow(ctx, s.cluster, agents, func(f v1.Flow) time.Time { return f.Time }, func(l fleet.Line[v1.Flow]) error { return printNodeFlow(s, l) }, failed, monitorArguments(options)...)
+	err = fleet.Follow(ctx, s.cluster, agents, func(f fleet.NodeFlow) error { return printNodeFlow(s, f) }, failed, monitorArguments(options)...)
 	if s.follow && ctx.Err() != nil {
 		return nil // interrupted, which is how it ends
 	}
@@ -66,18 +57,18 @@ func printFaults(s *session, faults *faultList) {
 	}
 }
 
-func printNodeFlow(s *session, l fleet.Line[v1.Flow]) (err error) {
+func printNodeFlow(s *session, f fleet.NodeFlow) (err error) {
 	switch {
 	case s.output.value == "json":
-		return json.NewEncoder(s.out).Encode(nodeFlow{l.Node, l.Late, l.Value})
-	case l.Value.Lost > 0:
-		_, err = fmt.Fprintf(s.err, "porin: %s: %s lost\n", printable(l.Node), plural(l.Value.Lost, "flow"))
+		return json.NewEncoder(s.out).Encode(f)
+	case f.Flow.Lost > 0:
+		_, err = fmt.Fprintf(s.err, "porin: %s: %s lost\n", printable(f.Node), plural(f.Flow.Lost, "flow"))
 	default:
-		before := printable(l.Node) + "  "
-		if l.Late {
+		before := printable(f.Node) + "  "
+		if f.Late {
 			before += "(late) "
 		}
-		_, err = fmt.Fprintln(s.out, before+flowLine(s, l.Value, flowWidth-utf8.RuneCountInString(before)))
+		_, err = fmt.Fprintln(s.out, before+flowLine(s, f.Flow, flowWidth-utf8.RuneCountInString(before)))
 	}
 	return err
 }

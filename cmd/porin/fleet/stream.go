@@ -11,6 +11,8 @@ import (
 	"maps"
 	"slices"
 	"time"
+
+	v1 "porin.dev/porin/api/v1"
 )
 
 // reorder is how long a line waits for lines of other nodes that are older.
@@ -19,30 +21,30 @@ const reorder = 500 * time.Millisecond
 // maxLine bounds one line of a stream, in bytes. Two pods with as many labels as they may have are in 200 KiB.
 const maxLine = 256 << 10
 
-// Line is one value of the stream of a node.
-type Line[T any] struct {
-	Node  string
-	Value T
-	Late  bool // a later one of another node is before it
+// NodeFlow is a flow in the stream of a node, and a line of "porin cluster monitor -o json".
+type NodeFlow struct {
+	Node string `json:"node"`
+	Late bool   `json:"late,omitempty"` // a later one of another node is before it
+	v1.Flow
 }
 
 // Follow runs porin with the arguments and -o json in the container of each pod, until ctx or all commands end. It
-// calls each with the lines of all pods, ordered by timeOf, and failed when a command ends with an error, or has not
+// calls each with the flows of all pods, ordered by their time, and failed when a command ends with an error, or has not
 // ended at the deadline of ctx. Both run in the caller's goroutine. An error of each ends it.
-func Follow[T any](ctx context.Context, c Cluster, pods []Pod, timeOf func(T) time.Time, each func(Line[T]) error, failed func(Pod, error), args ...string) error {
+func Follow(ctx context.Context, c Cluster, pods []Pod, each func(NodeFlow) error, failed func(Pod, error), args ...string) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	// It is never closed: a stream may still write after Run has returned with an error.
-	events := make(chan event[T], 1024)
+	events := make(chan event, 1024)
 	running := map[string]Pod{}
 	for _, pod := range pods {
 		running[pod.Name] = pod
 		go func() {
-			err := follow(ctx, c, pod, args, func(value T) error { return send(ctx, events, event[T]{pod: pod, value: value}) })
-			_ = send(ctx, events, event[T]{pod: pod, ended: true, err: err}) // the caller has ended
+			err := follow(ctx, c, pod, args, func(f v1.Flow) error { return send(ctx, events, event{pod: pod, flow: f}) })
+			_ = send(ctx, events, event{pod: pod, ended: true, err: err}) // the caller has ended
 		}()
 	}
-	m := merge[T]{timeOf: timeOf, each: each}
+	m := merge{each: each}
 	tick := time.NewTicker(reorder / 5)
 	defer tick.Stop()
 	for len(running) > 0 {
@@ -50,7 +52,7 @@ func Follow[T any](ctx context.Context, c Cluster, pods []Pod, timeOf func(T) ti
 		case e := <-events:
 			switch {
 			case !e.ended:
-				m.add(e.pod.Node, e.value, time.Now())
+				m.add(e.pod.Node, e.flow, time.Now())
 			case e.err == nil:
 				delete(running, e.pod.Name)
 			case ctx.Err() == nil:
@@ -74,14 +76,14 @@ func Follow[T any](ctx context.Context, c Cluster, pods []Pod, timeOf func(T) ti
 }
 
 // event is a line of a stream, or its end.
-type event[T any] struct {
+type event struct {
 	pod   Pod
-	value T
+	flow  v1.Flow
 	ended bool
 	err   error
 }
 
-func send[T any](ctx context.Context, to chan<- event[T], e event[T]) error {
+func send(ctx context.Context, to chan<- event, e event) error {
 	select {
 	case to <- e:
 		return nil
@@ -90,14 +92,14 @@ func send[T any](ctx context.Context, to chan<- event[T], e event[T]) error {
 	}
 }
 
-func follow[T any](ctx context.Context, c Cluster, pod Pod, args []string, each func(T) error) error {
+func follow(ctx context.Context, c Cluster, pod Pod, args []string, each func(v1.Flow) error) error {
 	if !pod.Running {
 		return errors.New(joinNonEmpty("its container does not run", pod.Reason))
 	}
 	stderr := new(tail)
 	exec, end := context.WithCancelCause(ctx)
 	defer end(nil)
-	stdout := &lines[T]{each: each, failed: end}
+	stdout := &lines{each: each, failed: end}
 	// The command ends with its stdin, when this process is killed, too.
 	err := c.Run(exec, pod, append([]string{"porin", "-o", "json"}, args...), untilDone{exec}, stdout, stderr)
 	switch {
@@ -121,8 +123,8 @@ func (u untilDone) Read([]byte) (int, error) {
 }
 
 // lines passes each line of what is written to each.
-type lines[T any] struct {
-	each   func(T) error
+type lines struct {
+	each   func(v1.Flow) error
 	failed func(error) // ends the command, which would go on without a reader
 	rest   []byte
 }
@@ -130,7 +132,7 @@ type lines[T any] struct {
 var errLineTooLong = errors.New("a line of its answer is longer than 256 KiB")
 
 // Write implements io.Writer.
-func (l *lines[T]) Write(p []byte) (int, error) {
+func (l *lines) Write(p []byte) (int, error) {
 	l.rest = append(l.rest, p...)
 	if err := l.pass(); err != nil {
 		l.failed(err)
@@ -139,7 +141,7 @@ func (l *lines[T]) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-func (l *lines[T]) pass() error {
+func (l *lines) pass() error {
 	for {
 		line, rest, found := bytes.Cut(l.rest, []byte("\n"))
 		switch {
@@ -148,11 +150,11 @@ func (l *lines[T]) pass() error {
 		case !found:
 			return nil
 		}
-		var value T
-		if err := json.Unmarshal(line, &value); err != nil {
+		var flow v1.Flow
+		if err := json.Unmarshal(line, &flow); err != nil {
 			return fmt.Errorf("its answer cannot be read: %w", err)
 		}
-		if err := l.each(value); err != nil {
+		if err := l.each(flow); err != nil {
 			return err
 		}
 		l.rest = rest
@@ -160,33 +162,32 @@ func (l *lines[T]) pass() error {
 }
 
 // merge orders the lines of several streams by their time.
-type merge[T any] struct {
-	timeOf  func(T) time.Time
-	each    func(Line[T]) error
-	waiting []arrival[T]
+type merge struct {
+	each    func(NodeFlow) error
+	waiting []arrival
 	last    time.Time // of the lines that were passed on
 }
 
-type arrival[T any] struct {
-	line Line[T]
+type arrival struct {
+	flow NodeFlow
 	time time.Time
 	came time.Time
 }
 
 // add sorts a line from the future by the present time: else a clock that is ahead would make the lines of all other
 // nodes late.
-func (m *merge[T]) add(node string, value T, now time.Time) {
-	at := m.timeOf(value)
+func (m *merge) add(node string, flow v1.Flow, now time.Time) {
+	at := flow.Time
 	if at.After(now) {
 		at = now
 	}
-	m.waiting = append(m.waiting, arrival[T]{Line[T]{Node: node, Value: value}, at, now})
+	m.waiting = append(m.waiting, arrival{NodeFlow{Node: node, Flow: flow}, at, now})
 }
 
 // flush passes lines on in the order of their time, up to the last one received before; all with the zero time.
-func (m *merge[T]) flush(before time.Time) error {
-	slices.SortStableFunc(m.waiting, func(a, b arrival[T]) int {
-		return cmp.Or(a.time.Compare(b.time), cmp.Compare(a.line.Node, b.line.Node))
+func (m *merge) flush(before time.Time) error {
+	slices.SortStableFunc(m.waiting, func(a, b arrival) int {
+		return cmp.Or(a.time.Compare(b.time), cmp.Compare(a.flow.Node, b.flow.Node))
 	})
 	n := len(m.waiting)
 	if !before.IsZero() {
@@ -195,11 +196,11 @@ func (m *merge[T]) flush(before time.Time) error {
 		}
 	}
 	for _, a := range m.waiting[:n] {
-		a.line.Late = a.time.Before(m.last)
+		a.flow.Late = a.time.Before(m.last)
 		if a.time.After(m.last) {
 			m.last = a.time
 		}
-		if err := m.each(a.line); err != nil {
+		if err := m.each(a.flow); err != nil {
 			return err
 		}
 	}

@@ -25,7 +25,7 @@ type stubCluster struct {
 
 type stubLine struct {
 	at   time.Duration // when it comes
-	time int           // what it says
+	time int64         // what it says, in seconds since 1970
 }
 
 func (s stubCluster) Run(ctx context.Context, pod Pod, _ []string, _ io.Reader, stdout, _ io.Writer) error {
@@ -40,7 +40,7 @@ func (s stubCluster) Run(ctx context.Context, pod Pod, _ []string, _ io.Reader, 
 		if _, err := io.WriteString(stdout, `{"time":`); err != nil {
 			return err
 		}
-		if _, err := io.WriteString(stdout, fmt.Sprintf("%d}\n", l.time)); err != nil {
+		if _, err := io.WriteString(stdout, fmt.Sprintf("%q}\n", time.Unix(l.time, 0).Format(time.RFC3339))); err != nil {
 			return err
 		}
 	}
@@ -50,12 +50,6 @@ func (s stubCluster) Run(ctx context.Context, pod Pod, _ []string, _ io.Reader, 
 	<-ctx.Done()
 	return ctx.Err()
 }
-
-type stubValue struct {
-	Time int `json:"time"`
-}
-
-func timeOf(v stubValue) time.Time { return time.Unix(int64(v.Time), 0) }
 
 // TestFollowOrder has a slow node, whose lines come within the time for it, and later.
 func TestFollowOrder(t *testing.T) {
@@ -67,9 +61,9 @@ func TestFollowOrder(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 		defer cancel()
 		var got []string
-		err := Follow(ctx, cluster, []Pod{{Name: "fast", Node: "a", Running: true}, {Name: "slow", Node: "b", Running: true}, {Name: "down", Node: "c", Reason: "off"}}, timeOf,
-			func(l Line[stubValue]) error {
-				got = append(got, fmt.Sprintf("%s%d%t", l.Node, l.Value.Time, l.Late))
+		err := Follow(ctx, cluster, []Pod{{Name: "fast", Node: "a", Running: true}, {Name: "slow", Node: "b", Running: true}, {Name: "down", Node: "c", Reason: "off"}},
+			func(f NodeFlow) error {
+				got = append(got, fmt.Sprintf("%s%d%t", f.Node, f.Flow.Time.Unix(), f.Late))
 				return nil
 			}, func(p Pod, err error) { got = append(got, p.Node+" "+err.Error()) })
 		if !errors.Is(err, context.DeadlineExceeded) {
@@ -86,14 +80,14 @@ func TestFollowOrder(t *testing.T) {
 func TestFollowFuture(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const year = 365 * 24 * 3600
-		now := int(time.Now().Unix())
+		now := time.Now().Unix()
 		cluster := stubCluster{lines: map[string][]stubLine{"ahead": {{0, now + year}}, "right": {{2 * time.Second, now + 2}}}}
 		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 		defer cancel()
 		late := 0
-		_ = Follow(ctx, cluster, []Pod{{Name: "ahead", Node: "a", Running: true}, {Name: "right", Node: "b", Running: true}}, timeOf,
-			func(l Line[stubValue]) error {
-				if l.Late {
+		_ = Follow(ctx, cluster, []Pod{{Name: "ahead", Node: "a", Running: true}, {Name: "right", Node: "b", Running: true}},
+			func(f NodeFlow) error {
+				if f.Late {
 					late++
 				}
 				return nil
@@ -107,7 +101,7 @@ func TestFollowFuture(t *testing.T) {
 // TestFollowRefused ends the command of a pod whose answer is nonsense, and goes on with the others.
 func TestFollowRefused(t *testing.T) {
 	var failures []string
-	err := Follow(t.Context(), unending{}, []Pod{{Name: "one", Node: "a", Running: true}}, timeOf, func(Line[stubValue]) error { return nil },
+	err := Follow(t.Context(), unending{}, []Pod{{Name: "one", Node: "a", Running: true}}, func(NodeFlow) error { return nil },
 		func(_ Pod, err error) { failures = append(failures, err.Error()) })
 	if err != nil || len(failures) != 1 || !strings.Contains(failures[0], "cannot be read") {
 		t.Errorf("failures %q, error %v", failures, err)
@@ -129,13 +123,13 @@ func TestFollowEnds(t *testing.T) {
 		pods := []Pod{{Name: "one", Node: "a", Running: true}}
 		cluster := stubCluster{lines: map[string][]stubLine{"one": {{0, 1}}}, ends: errors.New("gone")}
 		lines, failures := 0, 0
-		count := func(Line[stubValue]) error { lines++; return nil }
-		if err := Follow(t.Context(), cluster, pods, timeOf, count, func(Pod, error) { failures++ }); err != nil || lines != 1 || failures != 1 {
+		count := func(NodeFlow) error { lines++; return nil }
+		if err := Follow(t.Context(), cluster, pods, count, func(Pod, error) { failures++ }); err != nil || lines != 1 || failures != 1 {
 			t.Errorf("%d lines, %d failures, %v", lines, failures, err)
 		}
 		cluster.ends = nil
 		full := errors.New("disk full")
-		if err := Follow(t.Context(), cluster, pods, timeOf, func(Line[stubValue]) error { return full }, nil); !errors.Is(err, full) {
+		if err := Follow(t.Context(), cluster, pods, func(NodeFlow) error { return full }, nil); !errors.Is(err, full) {
 			t.Errorf("a line that cannot be printed: %v", err)
 		}
 	})
@@ -150,7 +144,7 @@ func TestFollowLabels(t *testing.T) {
 	var flow bytes.Buffer
 	_ = json.NewEncoder(&flow).Encode(v1.Flow{From: v1.FlowEnd{Labels: all}, To: v1.FlowEnd{Labels: all}})
 	got := 0
-	l := &lines[v1.Flow]{each: func(v1.Flow) error { got++; return nil }, failed: func(error) {}}
+	l := &lines{each: func(v1.Flow) error { got++; return nil }, failed: func(error) {}}
 	for chunk := range slices.Chunk(flow.Bytes(), 32<<10) {
 		if _, err := l.Write(chunk); err != nil {
 			t.Fatal(err)
