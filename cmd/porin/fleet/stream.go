@@ -29,8 +29,8 @@ type NodeFlow struct {
 }
 
 // Follow runs porin with the arguments and -o json in the container of each pod, until ctx or all commands end. It
-// calls each with the flows of all pods by their time, and failed when a command ends with an error, or has not ended at
-// the deadline of ctx. Both run in the caller's goroutine. An error of each ends it.
+// calls each with the flows of all pods by their time, and failed when a command ends with an error, or has not
+// ended at the deadline of ctx. Both run in the caller's goroutine. An error of each ends it.
 func Follow(ctx context.Context, c Cluster, pods []Pod, each func(NodeFlow) error, failed func(Pod, error), args ...string) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
