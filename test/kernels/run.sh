@@ -18,7 +18,7 @@ mkdir -p "$dir/bin"
 cp -r "$BIN"/porin "$BIN"/porin-agent "$BIN"/porin-cni "$BIN"/porin-proxy "$BIN"/plugins "$BIN"/libcni "$BIN"/versions "$dir/bin/"
 cp test/kernels/tests.sh "$dir/"
 for package in bpf cells/datapath cells/datapath/hostfilter cells/datapath/loader cells/node/masquerade cells/node/tunnel internal/conntrack internal/netns test/demo test/e2e test/policy; do
-	CGO_ENABLED=0 "$GO" test -c -ldflags '-s -w' -o "$dir/$(basename "$package").test" "./$package"
+	CGO_ENABLED=0 "$GO" test -c -trimpath -ldflags '-s -w' -o "$dir/$(basename "$package").test" "./$package"
 done
 
 # The machines are made one after the other, so that only one of them installs and unpacks.
