@@ -61,8 +61,8 @@ func printNodeFlow(s *session, f fleet.NodeFlow) (err error) {
 	switch {
 	case s.output.value == "json":
 		return json.NewEncoder(s.out).Encode(f)
-	case f.Flow.Lost > 0:
-		_, err = fmt.Fprintf(s.err, "porin: %s: %s lost\n", printable(f.Node), plural(f.Flow.Lost, "flow"))
+	case f.Lost > 0:
+		_, err = fmt.Fprintf(s.err, "porin: %s: %s lost\n", printable(f.Node), plural(f.Lost, "flow"))
 	default:
 		before := printable(f.Node) + "  "
 		if f.Late {
